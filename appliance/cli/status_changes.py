@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from appliance.cli.lag_command import ask_monitor_at
-from appliance.cli.reassign_throttle import rate_text
 from appliance.output import CommandError, print_table, say, size_text
 
 TIMEOUT_S = 2.0
@@ -21,6 +19,8 @@ Changes = Mapping[str, Any]
 def ask_changes(rows: Sequence[Mapping[str, Any]]) -> Changes | None:
     """Return the monitor's `/api/v1/changes`; None if the monitor does not answer. `rows` are the
     parts."""
+    from appliance.cli.lag_command import ask_monitor_at
+
     monitor = next((row for row in rows if row["part"] == "monitor"), None)
     if monitor is None or monitor["state"] not in ("healthy", "degraded"):
         return None
@@ -90,6 +90,8 @@ def _broker(row: Mapping[str, Any]) -> list[str]:
 
 
 def _move(row: Mapping[str, Any]) -> list[str]:
+    from appliance.cli.reassign_throttle import rate_text
+
     change = [*(f"+{one}" for one in row["adding"]), *(f"-{one}" for one in row["removing"])]
     is_stopped = row["waits"] is not None or row["rate_bytes_s"] is None
     return [

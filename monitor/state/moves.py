@@ -134,7 +134,7 @@ class MoveView:
 
 
 @dataclass(slots=True)
-class _Track:
+class _MoveTrack:
     """One reassignment over several looks."""
 
     copying: tuple[int, ...]
@@ -147,7 +147,7 @@ class _Track:
 class MoveMemory:
     """The reassignments of the last look, with the samples of their sizes."""
 
-    _tracks: dict[TopicPartition, _Track] = field(default_factory=dict)
+    _tracks: dict[TopicPartition, _MoveTrack] = field(default_factory=dict)
 
     def look(
         self, moving: Iterable[MovingPartition], brokers: BrokersNow, now_ms: int
@@ -160,7 +160,7 @@ class MoveMemory:
             track = before.get(one.tp)
             if track is None or track.copying != one.copying:
                 # The bytes of a copy that is done leave the sums, so the samples begin again.
-                track = _Track(one.copying)
+                track = _MoveTrack(one.copying)
             self._tracks[one.tp] = track
             found.append(_view(one, track, brokers, now_ms))
         return tuple(found)
@@ -179,7 +179,7 @@ def unanswered(moves: Sequence[MoveView]) -> tuple[MoveView, ...]:
     )
 
 
-def _view(one: MovingPartition, track: _Track, brokers: BrokersNow, now_ms: int) -> MoveView:
+def _view(one: MovingPartition, track: _MoveTrack, brokers: BrokersNow, now_ms: int) -> MoveView:
     to_go = one.to_copy_bytes
     seen = (one.in_sync, tuple(one.sizes.get(node) for node in one.adding))
     if seen != track.seen:

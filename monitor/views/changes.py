@@ -26,7 +26,7 @@ VOTERS_MIN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ClusterOperation:
     """A change under way. `commands` are pairs of what a command does, and the command."""
 
     kind: str
@@ -44,7 +44,7 @@ class Advice:
     remedy: str
 
 
-def operations_of(snapshot: Snapshot) -> list[Operation]:
+def operations_of(snapshot: Snapshot) -> list[ClusterOperation]:
     """Return the changes under way."""
     return [
         *_moves(snapshot.moves),
@@ -54,7 +54,7 @@ def operations_of(snapshot: Snapshot) -> list[Operation]:
     ]
 
 
-def _moves(moves: Sequence[MoveView]) -> Iterator[Operation]:
+def _moves(moves: Sequence[MoveView]) -> Iterator[ClusterOperation]:
     if not moves:
         return
     total = sum_of(moves)
@@ -73,7 +73,7 @@ def _moves(moves: Sequence[MoveView]) -> Iterator[Operation]:
     if total.eta_s is not None:
         text += f", about {render.duration(total.eta_s * 1_000)} left"
     shows, ends = "./millrace reassign list", "./millrace reassign cancel --all"
-    yield Operation("moves", text, (("shows them", shows), ("ends them", ends)))
+    yield ClusterOperation("moves", text, (("shows them", shows), ("ends them", ends)))
 
 
 def leaving_text(broker: BrokerView) -> str:
@@ -92,10 +92,10 @@ def leaving_text(broker: BrokerView) -> str:
     )
 
 
-def _leaving(broker: BrokerView) -> Operation:
+def _leaving(broker: BrokerView) -> ClusterOperation:
     remove = f"./millrace broker remove {broker.node_id}"
     text = leaving_text(broker)
-    return Operation(
+    return ClusterOperation(
         "leaving",
         f"Broker {broker.node_id} {'is ' if text.startswith('cordoned') else ''}{text}",
         (
@@ -107,24 +107,24 @@ def _leaving(broker: BrokerView) -> Operation:
     )
 
 
-def _turns(snapshot: Snapshot) -> Iterator[Operation]:
+def _turns(snapshot: Snapshot) -> Iterator[ClusterOperation]:
     if snapshot.round_ended:
-        yield Operation(
+        yield ClusterOperation(
             "restart", snapshot.round_ended, (("continues", "./millrace restart --rolling"),)
         )
         return
     for part in snapshot.parts:
         if part.turn is not None:
-            yield Operation(
+            yield ClusterOperation(
                 "restart", f"{part.name} {part.turn}", (("shows it", "./millrace status --watch"),)
             )
 
 
-def _upgrade(snapshot: Snapshot) -> Iterator[Operation]:
+def _upgrade(snapshot: Snapshot) -> Iterator[ClusterOperation]:
     levels = level_behind(snapshot)
     if levels is not None:
         finalised, supported = levels
-        yield Operation(
+        yield ClusterOperation(
             "upgrade",
             f"All brokers support level {supported} of the metadata log, and the cluster is at "
             f"{finalised}; the way back to the earlier version is open",

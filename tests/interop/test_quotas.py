@@ -1,4 +1,4 @@
-"""Quotas on a real broker: librdkafka is told to pause, gets no error and loses nothing."""
+"""Quotas on a real broker: librdkafka is throttled, gets no error and loses nothing."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_what_the_command_shows_and_refuses(quota: Callable[..., str]) -> None:
     assert "expected produce=SIZE" in quota("set", "--user", "shop", "write=1", code=2)
     assert "expected more than 0" in quota("set", "--user", "shop", "produce=0", code=2)
     assert "whose quota?" in quota("set", "produce=1", code=2)
-    assert "has no such quota" in quota("remove", "--user", "nobody", code=4)
+    assert "has no such quota" in quota("remove", "--user", "absent", code=4)
     quota("remove", "--default-user")
     quota("remove", "--user", "shop", "--client-id", "web", "produce", "requests")
     assert quota("list") == "no quotas\n"

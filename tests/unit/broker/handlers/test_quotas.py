@@ -102,7 +102,7 @@ def filled(rig: Rig) -> Rig:
         ([(USER, 0, "shop"), (CLIENT, 1, None)], True, 1),
         ([(CLIENT, 2, None)], False, 3),
         ([(IP, 2, None)], False, 0),
-        ([(USER, 0, "nobody")], False, 0),
+        ([(USER, 0, "absent")], False, 0),
     ],
 )
 def test_a_filter_selects_entities_as_in_kafka(

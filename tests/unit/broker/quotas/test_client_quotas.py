@@ -1,4 +1,4 @@
-"""The pauses of clients: who shares a rate, what is taken back, and the bound on memory."""
+"""The pauses of clients: the clients that share a rate, refunds, and the bound on memory."""
 
 from __future__ import annotations
 

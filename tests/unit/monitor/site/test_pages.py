@@ -346,7 +346,7 @@ def test_a_part_that_is_down_is_said_once_though_an_alert_is_open(sites: Sites) 
 def test_a_mill_without_alerts_says_so(sites: Sites) -> None:
     page = sites["flowing"].text("/alerts")
     assert "No alert is open." in page
-    assert page.count("● well") == 5
+    assert page.count("● well") == 10
     assert "▲ 1 about to open" in page, "an archive is damaged"
 
 
