@@ -46,14 +46,14 @@ def directory_of(node: WholeBroker) -> Uuid:
     return node.broker.metadata.quorum.quorum.replica.me.directory_id
 
 
-def add(cluster: WholeCluster, node: WholeBroker, by: int) -> Any:
+def add(cluster: WholeCluster, node: WholeBroker, by: int, *, is_named: bool = True) -> Any:
     listener = QuorumListener(name="BROKER", host=node.host, port=BETWEEN_PORT)
     request = AddRaftVoterRequest(
         cluster_id=None,
         timeout_ms=5_000,
         voter_id=node.node_id,
         voter_directory_id=directory_of(node),
-        listeners=[listener],
+        listeners=[listener] if is_named else [],
     )
     return answer_of(cluster, by, request)
 
@@ -143,6 +143,26 @@ def test_a_change_of_the_voters_is_in_a_snapshot(cluster: WholeCluster) -> None:
         assert [key.node_id for key in newest.voters] == [1, 2]
         named = [(one.endpoints[0].host, one.endpoints[0].port) for one in newest.voters.voters]
         assert named == [("n1", BETWEEN_PORT), ("n2", BETWEEN_PORT)]
+
+
+def test_a_registered_broker_becomes_a_voter_without_naming_its_address(
+    cluster: WholeCluster,
+) -> None:
+    one, two, three = cluster.nodes
+    assert add(cluster, two, 3, is_named=False).error_code == ErrorCode.NONE
+    cluster.run_for(1_000)
+    (_, voter) = one.metadata.log.snapshots.newest().voters.voters
+    assert [(at.name, at.host, at.port) for at in voter.endpoints] == [
+        ("BROKER", "n2", BETWEEN_PORT)
+    ]
+    # The registration of broker 3 is not one of this directory, so there is no address.
+    request = AddRaftVoterRequest(
+        cluster_id=None, timeout_ms=5_000, voter_id=3, voter_directory_id=directory_of(two)
+    )
+    answer = answer_of(cluster, 1, request)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "the listeners of node 3 are none" in answer.error_message
+    assert voter_ids(three) == [1, 2]
 
 
 def test_the_controller_removes_itself_and_goes_on_as_an_observer(cluster: WholeCluster) -> None:
