@@ -11,6 +11,7 @@ from appliance.config.document import Document
 from appliance.config.faults import found_text
 from appliance.config.model import MillConfig, Scalar
 from broker.config import BROKER_ROWS, TOPIC_ROWS
+from broker.node_keys import DEFAULT_FACTOR, FACTORS, TRANSACTIONS_FACTOR
 from broker.settings import Setting, WrongValue, parse
 
 BROKER_COUNTS = (1, 3)
@@ -21,13 +22,6 @@ With two, neither could continue alone, because one is no majority.
 
 BROKERS_MAX = max(BROKER_COUNTS)
 
-DEFAULT_FACTOR = "default.replication.factor"
-TRANSACTIONS_FACTOR = "transaction.state.log.replication.factor"
-FACTORS = (
-    DEFAULT_FACTOR,
-    "offsets.topic.replication.factor",
-    TRANSACTIONS_FACTOR,
-)
 MIN_ISR = "min.insync.replicas"
 TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 
