@@ -89,6 +89,8 @@ def test_the_active_controller_leaves_under_load_and_no_record_is_lost(
     leaving = str(controller.node_id)
     writer = NumberWriter(cluster.bootstrap, TOPIC, PARTITIONS)
     writer.start()
+    code, _, said = command(cluster, "broker", "add", "4", "--yes")
+    assert code == 0, said
     wait_until(lambda: writer.acknowledged > 100, 30, "records are written")
     killed_on_the_way(cluster, leaving, tmp_path)
     code, rows, said = command(cluster, "broker", "remove", leaving, "--yes")
