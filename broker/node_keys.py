@@ -12,6 +12,15 @@ from dataclasses import dataclass
 from broker.limit_keys import LimitKeys
 from broker.settings import INT_MAX, LONG_MAX, ConfigType, setting
 
+DEFAULT_FACTOR = "default.replication.factor"
+TRANSACTIONS_FACTOR = "transaction.state.log.replication.factor"
+FACTORS = (
+    DEFAULT_FACTOR,
+    "offsets.topic.replication.factor",
+    TRANSACTIONS_FACTOR,
+)
+"""The keys for the number of replicas of new topics."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerKeys(LimitKeys):

@@ -22,7 +22,7 @@ from appliance.checks.stream_check import MEMORY
 from appliance.errors import Failure
 from appliance.machine.files import restoring, sync_folder, write_atomically
 from appliance.machine.processes import boot_id
-from appliance.mill.parts import broker_names, bundles_mysql
+from appliance.mill.parts import BROKER_PREFIX, broker_names, bundles_mysql
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
@@ -79,6 +79,13 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
         raise RestoreFailed(
             f"the backup is of {found.brokers} broker{'s' if found.brokers > 1 else ''}, and"
             f" {mill.home.config_file} asks for {configured}: set cluster.brokers"
+        )
+    kept = {one.path.partition("/")[0] for one in found.folders}
+    if absent := [one for one in broker_names(mill.config) if one not in kept]:
+        names = ", ".join(sorted(one for one in kept if one.startswith(BROKER_PREFIX)))
+        raise RestoreFailed(
+            f"the backup is of {names}, and {mill.home.config_file} asks for {absent[0]}: set"
+            " cluster.brokers"
         )
     if bundles_mysql(mill.config) != _has_tables(found):
         what = "has a MySQL server of the mill's own" if _has_tables(found) else "has none"

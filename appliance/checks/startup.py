@@ -8,17 +8,18 @@ import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
-from appliance.checks.data_folders import brokers_of
-from appliance.config.replication import BROKERS_MAX
+from appliance.config.model import BROKER_ID_MAX
 from appliance.launch.servers import find_program
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
 from appliance.machine.processes import PortHolder, holder_of, port_is_free
 from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
-from appliance.mill.parts import broker_names, bundles_mysql, bundles_redis
+from appliance.mill.parts import BROKER_PREFIX, broker_ids, bundles_mysql, bundles_redis
 from appliance.mill.settings import Mill
+from appliance.mill.voter_folders import newest_voters, stored_voters
 from broker.config import TlsFiles
 from broker.real.certificates import WrongCertificate, checked_contexts
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
@@ -179,29 +180,53 @@ def data_ownership(mill: Mill) -> Iterator[Check]:
 
 
 def _cluster_sizes(mill: Mill) -> Iterator[Check]:
-    """Compare the brokers that the data folders name with the configured ones."""
-    configured = set(range(1, len(broker_names(mill.config)) + 1))
-    if not configured:
+    """Compare the voters that the data folders name with the configured brokers."""
+    configured = broker_ids(mill.config)
+    numbers = range(1, BROKER_ID_MAX + 1)
+    # The folder of a broker that was removed names the voters of that time.
+    known = newest_voters(mill.home, configured) or newest_voters(mill.home, numbers)
+    if not configured or known is None:
         return
-    for number in range(1, BROKERS_MAX + 1):
-        folder = mill.home.part_data(f"broker-{number}")
-        named = brokers_of(folder)
-        is_grown = len(named) == 1 < len(configured)
-        if not is_grown and configured.issuperset(named):
-            continue
-        whose = f"brokers {', '.join(map(str, named))}" if named[1:] else f"broker {named[0]} alone"
-        later = (
-            "one broker cannot grow to three yet"
-            if is_grown
-            else "three brokers cannot shrink to one"
+    voters = known.ids
+    if not any(stored_voters(_folder(mill, number)) for number in voters):
+        yield Check(
+            CheckLevel.FAILED,
+            f"data folders below {mill.home.data}",
+            f"the folders of the voters are empty (brokers {', '.join(map(str, voters))}), and"
+            " another broker has a copy of their metadata",
+            f"restore the folders or a backup, or move {mill.home.data} away to start afresh",
         )
+        return
+    is_grown = len(voters) == 1 < len(configured)
+    missing = sorted(set(voters) - set(configured))
+    if not is_grown and not missing:
+        return
+    stated = str(len(voters)) if voters == tuple(range(1, len(voters) + 1)) else str(list(voters))
+    whose = f"brokers {', '.join(map(str, voters))}" if voters[1:] else f"broker {voters[0]} alone"
+    if is_grown:
+        why = "one broker cannot grow to three yet"
+    elif len(configured) == 1:
+        why = "three brokers cannot shrink to one"
+    else:
+        why = (
+            f"broker {missing[0]} votes, so it leaves only by `./millrace broker remove "
+            f"{missing[0]}` while the mill runs"
+        )
+    for number in numbers:
+        folder = _folder(mill, number)
+        stored = stored_voters(folder)
+        if stored is None or stored.ids != voters:
+            continue
         yield Check(
             CheckLevel.FAILED,
             f"{mill.home.edited_config}: cluster.brokers",
             f"{len(configured)}, but data folder {folder} belongs to a cluster of {whose}",
-            f"{later}: set cluster.brokers: {len(named)}, or move {mill.home.data} away to start"
-            " afresh",
+            f"{why}: set cluster.brokers: {stated}, or move {mill.home.data} away to start afresh",
         )
+
+
+def _folder(mill: Mill, number: int) -> Path:
+    return mill.home.part_data(f"{BROKER_PREFIX}{number}")
 
 
 def disk_space(home: Home) -> Iterator[Check]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli import context
+from appliance.cli.broker_addition import add
+from appliance.cli.broker_removal import remove
 from appliance.cli.cluster import (
     TIMEOUT_S,
     BootstrapOption,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
 
 app = group_of_commands("Brokers of the cluster.")
+app.command()(add)
+app.command()(remove)
 
 
 @app.command("list")

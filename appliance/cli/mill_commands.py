@@ -13,6 +13,7 @@ from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
+from appliance.cli.leaving import refuse_leaving_brokers
 from appliance.cli.needed import refuse_needed_broker
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import progress_line, waiting
@@ -119,6 +120,7 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     other = differences(started, mill)
     if apply and (other or lifecycle.snapshot(home).get("round_ended")):
         _refuse_what_cannot_run(mill, loaded, started)
+        refuse_leaving_brokers(other.removed)
         answer = control.ask(home.socket, {"command": "apply", "sha256": mill.sha256})
         if not answer["ok"]:
             raise CommandError(f"nothing was changed: {answer['error']}")
@@ -180,7 +182,12 @@ def summary(mill: Mill) -> list[str]:
         )
     brokers = [part for part in mill.parts if part.name.startswith(BROKER_PREFIX)]
     if brokers:
-        addresses = ",".join(f"127.0.0.1:{ports.host + index}" for index in range(len(brokers)))
+        addresses = ",".join(
+            f"127.0.0.1:{port}"
+            for part in brokers
+            for setting, port in part.ports
+            if setting == "ports.host"
+        )
         lines.append(f"  Kafka clients    bootstrap.servers={addresses}")
     lines.append(f"  data, logs       {mill.home.data}, {mill.home.logs}")
     lines.append("  stop             make down")

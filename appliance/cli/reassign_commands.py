@@ -103,7 +103,7 @@ def execute(
         _keep_rollback(rollback_file(plan), before)
         errors = with_cluster(bootstrap, timeout, lambda cluster: _start(cluster, new, limits))
         say(f"started {counted(len(new) - len(errors), 'move')}")
-        refuse_errors(errors)
+        reassign.refuse_errors(errors)
     if not (detach or dry_run):
         _follow(bootstrap, timeout, targets, plan)
 
@@ -151,12 +151,6 @@ def _keep_rollback(path: Path, before: "Mapping[TopicPartition, Sequence[int]]")
     if not path.exists():
         reassignment_files.write(path, before)
     say(f"the way back is in {path}")
-
-
-def refuse_errors(errors: "Mapping[TopicPartition, ApiError]") -> None:
-    """Raise CommandError if a partition was refused."""
-    if errors:
-        raise CommandError("\n".join(f"{tp}: {one.message}" for tp, one in sorted(errors.items())))
 
 
 def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Path) -> None:
@@ -286,7 +280,7 @@ def cancel(
         chosen = reassignment_files.parse_plan(reassignment_files.read(str(plan)), str(plan))
     found, min_isr = with_cluster(bootstrap, timeout, reassign.look_for_cancel)
     tps = [tp for tp in sorted(found.moving) if chosen is None or tp in chosen]
-    cancelled = [_cancelled(found, tp, min_isr.get(tp.topic)) for tp in tps]
+    cancelled = [cancellation(found, tp, min_isr.get(tp.topic)) for tp in tps]
     rows = [row for row, _ in cancelled]
     emit("reassign-cancel/1", rows, output, as_json, nothing="none of these partitions moves")
     if not rows or dry_run:
@@ -297,10 +291,10 @@ def cancel(
     say(f"cancelled {counted(len(tps) - len(errors), 'move')}")
     if not keep_throttle:
         remove_throttle(bootstrap, timeout, {tp.topic for tp in tps})
-    refuse_errors(errors)
+    reassign.refuse_errors(errors)
 
 
-def _cancelled(
+def cancellation(
     found: "ClusterReplicas", tp: "TopicPartition", min_isr: int | None
 ) -> tuple[Row, str]:
     """Return a row and a sentence about a partition after its move is cancelled."""

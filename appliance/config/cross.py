@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
-from appliance.config.model import MillConfig
+from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import check_network, is_loopback, refuse_network
-from appliance.config.replication import BROKER_COUNTS, BROKERS_MAX, check_replication
+from appliance.config.replication import check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
 from monitor.config.settings import split_address
@@ -72,18 +72,19 @@ def notes_on(config: MillConfig) -> tuple[str, ...]:
 def _check_brokers(config: MillConfig, document: Document) -> None:
     if config.cluster.bootstrap_servers is not None:
         return
-    count = config.cluster.brokers
-    if count in BROKER_COUNTS:
-        check_replication(config, document)
-        _check_racks(config, document)
-    else:
-        why = ": of two, neither can go on alone" if count == 2 else ""
-        expected = f"1 or 3{why} (or bootstrap_servers of an existing cluster)"
-        document.add(("cluster", "brokers"), str(count), expected)
+    stated = config.cluster.brokers
+    if isinstance(stated, int) and stated not in BROKER_COUNTS:
+        why = ": of two, neither can go on alone" if stated == 2 else ""
+        listed = ", or a list of ids for more" if stated > max(BROKER_COUNTS) else ""
+        expected = f"1 or 3{why}{listed} (or bootstrap_servers of an existing cluster)"
+        document.add(("cluster", "brokers"), str(stated), expected)
+        return
+    check_replication(config, document)
+    _check_racks(config, document)
 
 
 def _check_racks(config: MillConfig, document: Document) -> None:
-    count, racks = config.cluster.brokers, config.cluster.racks
+    count, racks = len(config.cluster.broker_ids), config.cluster.racks
     path = ("cluster", "racks")
     if racks and len(racks) != count:
         document.add(path, f"{len(racks)} of them", f"a rack for each broker: {count}, or none")
@@ -181,8 +182,8 @@ def _check_ports(config: MillConfig, document: Document) -> None:
         if name not in unused
     ]
     for path, port in [*wanted, (("monitor", "listen"), monitor_port)]:
-        count = config.cluster.brokers if path[1] in spread else 1
-        for number in range(port, port + max(1, min(count, BROKERS_MAX))):
+        ids = config.cluster.broker_ids if path[1] in spread else (1,)
+        for number in [port + one - 1 for one in ids or (1,)]:
             name = ".".join(path)
             if number in taken:
                 document.add(path, str(number), f"a port of its own ({taken[number]} has it)")

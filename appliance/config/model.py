@@ -4,10 +4,18 @@ Data only. `cluster`, `topics`, `network`, `security` and `ports` belong to the 
 to the rooms.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+)
 
+from appliance.config.faults import found_text
 from broker.controller.credentials import NAME_EXPECTED, USER_NAME
 from collector.config.input_section import check_topic_name
 from collector.config.settings import CollectorSection
@@ -20,6 +28,65 @@ KAFKA = "kafka"
 
 Scalar = bool | int | float | str
 
+BROKER_COUNTS = (1, 3)
+"""The possible numbers of brokers.
+
+With two, neither could continue alone, because one is no majority.
+"""
+
+BROKER_ID_MAX = 9
+"""The highest id of a bundled broker. Its ports are the first ones plus the id, less one."""
+
+
+def _parse_brokers(value: object) -> int | tuple[int, ...]:
+    """Return the number of brokers, or their ids. Raises ValueError."""
+    stated = _number_of(value)
+    if stated is not None:
+        return stated
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"found {found_text(value)}, expected 1 or 3, or a list of broker ids")
+    ids: list[int] = []
+    for one in value:
+        number = _number_of(one)
+        if number is None or not 1 <= number <= BROKER_ID_MAX:
+            raise ValueError(
+                f"found {found_text(one)} in the list, expected ids from 1 to {BROKER_ID_MAX}"
+            )
+        if number in ids:
+            raise ValueError(f"found broker {number} twice, expected each id once")
+        ids.append(number)
+    least = max(BROKER_COUNTS)
+    if len(ids) < least:
+        count = "no id" if not ids else "1 id" if len(ids) == 1 else f"{len(ids)} ids"
+        raise ValueError(f"found {count}, expected the ids of at least {least} brokers")
+    return tuple(ids)
+
+
+def _number_of(value: object) -> int | None:
+    """Return a whole number; None if it is none. A value from outside of the file is a text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+Brokers = Annotated[
+    int | tuple[int, ...],
+    PlainValidator(_parse_brokers),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "enum": list(BROKER_COUNTS)},
+                {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": 1, "maximum": BROKER_ID_MAX},
+                    "minItems": max(BROKER_COUNTS),
+                    "uniqueItems": True,
+                },
+            ]
+        }
+    ),
+]
+
 
 class _FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -28,12 +95,12 @@ class _FileModel(BaseModel):
 class ClusterSection(_FileModel):
     """The section `cluster:`: the bundled brokers, or an existing Kafka cluster instead."""
 
-    brokers: int = Field(
+    brokers: Brokers = Field(
         default=1,
         description="bundled brokers, 1 or 3, see [three brokers](#three-brokers). The shipped"
-        " file has 3",
-        examples=[3],
-        json_schema_extra={"enum": [1, 3]},
+        " file has 3. A list has the ids of three or more, see [more"
+        " brokers](#more-brokers-or-other-ids)",
+        examples=[3, [1, 2, 3, 4]],
     )
     bootstrap_servers: str | None = Field(
         default=None,
@@ -52,6 +119,13 @@ class ClusterSection(_FileModel):
         description="[Kafka's own broker keys](#kafkas-own-keys)",
         examples=[{"num.partitions": 3}],
     )
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The ids of the bundled brokers, in ascending order. A number stands for the first ids."""
+        if isinstance(self.brokers, int):
+            return tuple(range(1, min(self.brokers, BROKER_ID_MAX) + 1))
+        return tuple(sorted(self.brokers))
 
     @field_validator("bootstrap_servers")
     @classmethod

@@ -1,33 +1,22 @@
 """The replication settings of the bundled brokers, and the limits of those that the file can set.
 
-This module is pure. The number of brokers decides: with three, each partition has three replicas,
-two of which must be in sync before a write is acknowledged. A Kafka key in the file overrides this,
-if there are enough brokers for it.
+This module is pure. The number of brokers decides: with three or more, each partition has three
+replicas, two of which must be in sync before a write is acknowledged. A Kafka key in the file
+overrides this, if there are enough brokers for it.
 """
 
 from collections.abc import Iterator, Mapping
 
 from appliance.config.document import Document
 from appliance.config.faults import found_text
-from appliance.config.model import MillConfig, Scalar
+from appliance.config.model import BROKER_COUNTS, MillConfig, Scalar
 from broker.config import BROKER_ROWS, TOPIC_ROWS
+from broker.node_keys import DEFAULT_FACTOR, FACTORS, TRANSACTIONS_FACTOR
 from broker.settings import Setting, WrongValue, parse
 
-BROKER_COUNTS = (1, 3)
-"""The possible numbers of brokers.
+REPLICAS = max(BROKER_COUNTS)
+"""The number of replicas of a partition, unless there are fewer brokers."""
 
-With two, neither could continue alone, because one is no majority.
-"""
-
-BROKERS_MAX = max(BROKER_COUNTS)
-
-DEFAULT_FACTOR = "default.replication.factor"
-TRANSACTIONS_FACTOR = "transaction.state.log.replication.factor"
-FACTORS = (
-    DEFAULT_FACTOR,
-    "offsets.topic.replication.factor",
-    TRANSACTIONS_FACTOR,
-)
 MIN_ISR = "min.insync.replicas"
 TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 
@@ -40,12 +29,13 @@ def replication_settings(brokers: int) -> dict[str, Scalar]:
         return {}
     # The minimum is one less than all replicas. So writes continue after the loss of any one
     # broker, and an acknowledged write survives that loss.
-    return {**dict.fromkeys(FACTORS, brokers), MIN_ISR: brokers - 1}
+    factor = min(brokers, REPLICAS)
+    return {**dict.fromkeys(FACTORS, factor), MIN_ISR: factor - 1}
 
 
 def check_replication(config: MillConfig, document: Document) -> None:
     """Append the settings that the configured number of brokers cannot satisfy."""
-    brokers = config.cluster.brokers
+    brokers = len(config.cluster.broker_ids)
     stated = config.cluster.settings
     of_all = f"the number of brokers, {brokers}"
     for key in FACTORS:
@@ -57,7 +47,7 @@ def check_replication(config: MillConfig, document: Document) -> None:
         (TRANSACTIONS_MIN_ISR, TRANSACTIONS_FACTOR),
     ):
         most = _factor(config, of_what)
-        named = f"{of_what}, which is {most}" if of_what in stated else of_all
+        named = f"{of_what}, which is {most}" if of_what in stated or most < brokers else of_all
         for value in _above(stated, min_isr, most, BROKER_ROWS[min_isr][1]):
             document.add(("cluster", "settings", min_isr), value, f"at most {named}")
     for index, topic in enumerate(config.topics):
@@ -77,8 +67,8 @@ def check_replication(config: MillConfig, document: Document) -> None:
 
 
 def _factor(config: MillConfig, key: str) -> int:
-    """Return the replication factor that this key sets; by default the number of brokers."""
-    brokers = config.cluster.brokers
+    """Return the replication factor that this key sets; by default that of the bundled brokers."""
+    brokers = min(len(config.cluster.broker_ids), REPLICAS)
     stated = config.cluster.settings.get(key)
     return brokers if stated is None else _number(stated, BROKER_ROWS[key][1], brokers)
 

@@ -301,6 +301,12 @@ async def start(
     return errors
 
 
+def refuse_errors(errors: Mapping[TopicPartition, ApiError]) -> None:
+    """Raise CommandError if a partition was refused."""
+    if errors:
+        raise CommandError("\n".join(f"{tp}: {one.message}" for tp, one in sorted(errors.items())))
+
+
 class CopyWatch:
     """Measures the copies of a plan while it is followed."""
 

@@ -7,7 +7,7 @@ same time, changes nothing.
 
 import os
 import secrets as randomness
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,10 @@ class CreatedSecrets:
     names: tuple[str, ...]
 
 
-def initialise(home: Home, broker_count: int) -> CreatedSecrets:
+def initialise(home: Home, broker_ids: Iterable[int]) -> CreatedSecrets:
     """Create the ids and secrets that are missing."""
     made: list[str] = []
-    parts = [f"broker-{number}" for number in range(1, broker_count + 1)]
+    parts = [f"broker-{number}" for number in broker_ids]
     folders = [*parts, "collector", "stream", "monitor", "mysql", "redis"]
     _make_folder(home.data, 0o755)
     _make_folder(home.secrets, 0o755)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from appliance.config.model import MillConfig
-from appliance.config.replication import BROKERS_MAX
+from appliance.config.replication import REPLICAS
 from monitor.config.settings import split_address
 
 BROKER_PREFIX = "broker-"
@@ -71,11 +71,22 @@ class Placement:
         return part if self.in_containers else LOOPBACK
 
 
+def broker_ids(config: MillConfig) -> tuple[int, ...]:
+    """Return the ids of the bundled brokers; none when an existing cluster is used."""
+    return config.cluster.broker_ids if config.cluster.bootstrap_servers is None else ()
+
+
 def broker_names(config: MillConfig) -> tuple[str, ...]:
-    """Return the bundled brokers; none when an existing cluster is used."""
-    if config.cluster.bootstrap_servers is not None:
-        return ()
-    return tuple(f"{BROKER_PREFIX}{number}" for number in range(1, config.cluster.brokers + 1))
+    """Return the parts of the bundled brokers; none when an existing cluster is used."""
+    return tuple(f"{BROKER_PREFIX}{number}" for number in broker_ids(config))
+
+
+def first_voters(config: MillConfig) -> tuple[int, ...]:
+    """Return the brokers that vote in a new cluster. The others join it afterwards.
+
+    An even number of voters survives no more failures than one voter less.
+    """
+    return broker_ids(config)[:REPLICAS]
 
 
 def bundles_redis(config: MillConfig) -> bool:
@@ -93,19 +104,19 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
     if config.cluster.bootstrap_servers is not None:
         return config.cluster.bootstrap_servers
     return ",".join(
-        f"{placement.host_of(name)}:{config.ports.mill + index}"
-        for index, name in enumerate(broker_names(config))
+        f"{placement.host_of(f'{BROKER_PREFIX}{number}')}:{config.ports.mill + number - 1}"
+        for number in broker_ids(config)
     )
 
 
 def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int]]:
     """Return each broker's address for the other brokers, by node id; empty for a single broker."""
-    names = broker_names(config)
-    if len(names) == 1:
+    ids = broker_ids(config)
+    if len(ids) == 1:
         return {}
     return {
-        number: (placement.host_of(name), config.ports.broker + number - 1)
-        for number, name in enumerate(names, 1)
+        number: (placement.host_of(f"{BROKER_PREFIX}{number}"), config.ports.broker + number - 1)
+        for number in ids
     }
 
 
@@ -117,7 +128,8 @@ def monitor_port(config: MillConfig) -> int:
 def status_ports(config: MillConfig) -> dict[str, int]:
     """Return the health check address of each optional part, whether or not it is configured."""
     first = config.ports.broker_status
-    brokers = {f"{BROKER_PREFIX}{index + 1}": first + index for index in range(BROKERS_MAX)}
+    ids = sorted({*range(1, REPLICAS + 1), *broker_ids(config)})
+    brokers = {f"{BROKER_PREFIX}{number}": first + number - 1 for number in ids}
     return {**brokers, "collector": config.ports.collector, "stream": config.ports.stream}
 
 
@@ -171,19 +183,19 @@ def _servers(config: MillConfig, placement: Placement) -> list[Part]:
 
 
 def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
-    names = broker_names(config)
+    ids = broker_ids(config)
     settings = ["broker_status", "host", "mill"]
-    if len(names) > 1:
+    if len(ids) > 1:
         settings.append("broker")
     if config.network.opens_kafka:
         settings.append("net")
     return [
         replace(
             _http(
-                name,
+                f"{BROKER_PREFIX}{number}",
                 placement,
                 tuple(
-                    (f"ports.{setting}", getattr(config.ports, setting) + index)
+                    (f"ports.{setting}", getattr(config.ports, setting) + number - 1)
                     for setting in settings
                 ),
                 0,
@@ -192,9 +204,9 @@ def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
                 # start.
                 600_000,
             ),
-            takes_turns=len(names) > 1,
+            takes_turns=len(ids) > 1,
         )
-        for index, name in enumerate(names)
+        for number in ids
     ]
 
 

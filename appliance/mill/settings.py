@@ -19,15 +19,18 @@ from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
 from appliance.mill.init import LOGIN_SECRET, read_secret
 from appliance.mill.parts import (
+    BROKER_PREFIX,
     LOOPBACK,
     Part,
     Placement,
     ProbeKind,
     bootstrap_servers,
+    first_voters,
     monitor_port,
     parts_of,
     voters,
 )
+from appliance.mill.voter_folders import joins_cluster
 from broker.config import SASL_SSL, SSL, check_topic_settings, topic_settings_text
 from protocol.security.acl import USER_PREFIX
 from stream.spark.jars import jar_paths
@@ -87,8 +90,8 @@ def encode_settings(settings: dict[str, Any]) -> bytes:
 def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
     """Return one broker's settings; one of several also has a listener for the others and their
     addresses."""
-    number = int(part.removeprefix("broker-"))
-    ports, bind = mill.config.ports, mill.placement.bind_host
+    number = int(part.removeprefix(BROKER_PREFIX))
+    cluster, ports, bind = mill.config.cluster, mill.config.ports, mill.placement.bind_host
     index = number - 1
     host = mill.placement.host_of(part)
     listeners = {
@@ -97,6 +100,12 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
         "MILL": _listener(bind, ports.mill + index, host),
     }
     others = voters(mill.config, mill.placement)
+    joins = bool(others) and joins_cluster(mill.home, mill.config, number)
+    if not joins:
+        # A new cluster is made by all brokers that these settings name. Brokers of a cluster that
+        # exists find the others in its log.
+        first = {*first_voters(mill.config), number}
+        others = {one: where for one, where in others.items() if one in first}
     if others:
         listeners["BROKER"] = _listener(bind, ports.broker + index, host)
     network = mill.config.network
@@ -111,17 +120,18 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
         "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
         "log_dir": str(mill.home.part_data(part)),
         "listeners": listeners,
-        "rack": mill.config.cluster.racks[index] if mill.config.cluster.racks else None,
+        "rack": cluster.racks[cluster.broker_ids.index(number)] if cluster.racks else None,
         "tls": tls_files(mill.home, network, part) if network.opens_kafka else None,
         "login_secret": read_secret(mill.home, f"{part}/{LOGIN_SECRET}") if network.login else None,
+        "joins": joins,
         "voters": {
             str(node_id): {"host": where[0], "port": where[1]} for node_id, where in others.items()
         },
         "status": {"host": bind, "port": ports.broker_status + index},
         "settings": {
-            **replication_settings(mill.config.cluster.brokers),
+            **replication_settings(len(cluster.broker_ids)),
             **(super_users(mill.config) if network.login else {}),
-            **mill.config.cluster.settings,
+            **cluster.settings,
         },
     }
 

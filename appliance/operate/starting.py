@@ -12,7 +12,7 @@ from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import EDITED_VARIABLE
 from appliance.mill.init import initialise
-from appliance.mill.parts import broker_names
+from appliance.mill.parts import broker_ids
 from appliance.mill.settings import Mill
 from appliance.operate.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
 from appliance.supervisor import control
@@ -40,7 +40,7 @@ def start(mill: Mill, data: bytes) -> None:
     end_leftovers(home)
     if faults := before_start(mill):
         raise StartRefused(faults)
-    initialise(home, len(broker_names(mill.config)))
+    initialise(home, broker_ids(mill.config))
     make_needed(home, mill.config, datetime.now(UTC))
     home.run.mkdir(parents=True, exist_ok=True)
     for name in ("access", "json", "text"):

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from appliance.config.model import MillConfig
 from appliance.launch.run import SERVERS
+from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill, settings_for
 from stream.config.changes import LIVE_KEYS
 from stream.config.settings import StreamSection
@@ -76,6 +77,10 @@ def _settings_at_start(mill: Mill, name: str) -> dict[str, Any]:
         # Redis and MySQL have no settings but their port.
         return {}
     settings = settings_for(mill, name)
+    if name.startswith(BROKER_PREFIX):
+        # A running broker finds others in the metadata log, so it needs no restart for them. Only
+        # a broker that was alone becomes one of several by a restart.
+        settings = {**settings, "voters": bool(settings["voters"]), "joins": None}
     if name == "stream":
         live = {StreamSection.model_fields[key].alias or key for key in LIVE_KEYS}
         section = {key: value for key, value in settings["section"].items() if key not in live}

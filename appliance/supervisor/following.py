@@ -19,7 +19,7 @@ from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import Home
 from appliance.mill.init import initialise
-from appliance.mill.parts import Part, Placement, broker_names
+from appliance.mill.parts import Part, Placement, broker_ids
 from appliance.mill.settings import Mill
 from appliance.supervisor.changes import differences
 from collector.config.reloading import later_keys as later_collector_keys
@@ -130,7 +130,7 @@ class ConfigFollower:
         found = load_bytes(data, file, self._home.folder).config
         wanted = Mill(self._home, found, Placement())
         started = Mill(self._home, load(copy, self._home.folder).config, Placement())
-        initialise(self._home, len(broker_names(wanted.config)))
+        initialise(self._home, broker_ids(wanted.config))
         make_needed(self._home, wanted.config, datetime.now(UTC))
         what = differences(started, wanted)
         write_atomically(copy, data)

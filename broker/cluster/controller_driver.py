@@ -154,7 +154,7 @@ class ControllerDriver:
 
         try:
             refuse_order(order, self._image)
-            change = change_of(order, self._quorum.quorum.replica.cluster_id)
+            change = change_of(order, self._quorum.quorum.replica.cluster_id, self._image)
         except ApiError as error:
             waiter.refused(error)
             return

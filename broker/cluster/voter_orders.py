@@ -20,10 +20,14 @@ from protocol.messages.voters import (
 VoterOrder = AddRaftVoterRequest | RemoveRaftVoterRequest
 
 
-def change_of(order: VoterOrder, cluster_id: str) -> VoterChange:
+def change_of(order: VoterOrder, cluster_id: str, image: MetadataImage) -> VoterChange:
     """Return the change that a request asks for.
 
-    Raises ApiError if the request is for another cluster or names no address for other brokers.
+    A request without addresses is for a registered broker, whose address the image has. Clients
+    cannot see the addresses that brokers have for each other.
+
+    Raises ApiError if the request is for another cluster, or if there is no address for other
+    brokers.
     """
     # As in Kafka, a request without a cluster id is for any cluster.
     if order.cluster_id not in (None, cluster_id):
@@ -35,6 +39,7 @@ def change_of(order: VoterOrder, cluster_id: str) -> VoterChange:
     if isinstance(order, RemoveRaftVoterRequest):
         return RemoveVoter(key)
     endpoints = tuple(Endpoint(one.name, one.host, one.port) for one in order.listeners)
+    endpoints = endpoints or registered_address(key, image)
     names = [one.name for one in endpoints]
     if names.count(BROKER_LISTENER) != 1 or len(set(names)) != len(names):
         raise ApiError(

@@ -153,7 +153,10 @@ class ClusterHandlers:
     def describe_cluster(
         self, call: Call, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
-        """Return the brokers with their addresses on the client's listener."""
+        """Return the brokers with their addresses on the client's listener.
+
+        Fenced brokers are left out, unless the client asks for them (KIP-1073).
+        """
         if request.endpoint_type != BROKER_ENDPOINTS:
             raise ApiError(
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -166,10 +169,16 @@ class ClusterHandlers:
             cluster_id=self._settings.config.cluster_id,
             controller_id=controller_for(call, self._metadata, self._settings),
             brokers=[
-                DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-                for node_id, host, port, rack in brokers_on(
-                    self._metadata.image, call.listener_name
+                DescribeClusterBroker(
+                    broker_id=broker.node_id,
+                    host=broker.listeners[call.listener_name][0],
+                    port=broker.listeners[call.listener_name][1],
+                    rack=broker.rack,
+                    is_fenced=broker.is_fenced,
                 )
+                for broker in self._metadata.image.brokers.values()
+                if call.listener_name in broker.listeners
+                and (request.include_fenced_brokers or not broker.is_fenced)
             ],
         )
         if request.include_cluster_authorized_operations:

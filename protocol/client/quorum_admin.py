@@ -107,11 +107,12 @@ async def add_voter(
     cluster: "Cluster",
     node_id: int,
     directory_id: Uuid,
-    endpoints: Iterable[tuple[str, str, int]],
+    endpoints: Iterable[tuple[str, str, int]] = (),
 ) -> None:
     """Make an observer a voter. Any broker takes the request. Returns when it is committed.
 
-    `endpoints` are (listener name, host, port). The request is sent once, because a change whose
+    `endpoints` are (listener name, host, port). Brokers of Millrace need none of a broker that is
+    registered. The request is sent once, because a change whose
     answer was lost can have been made. Raises ApiError (DUPLICATE_VOTER, REQUEST_TIMED_OUT if the
     observer has not caught up), and BrokerUnreachable and ConnectionLost as the cluster does.
     """

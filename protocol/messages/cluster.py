@@ -95,14 +95,16 @@ class FindCoordinatorResponse(
     coordinators: list[Coordinator] = array(Coordinator, since=4)
 
 
-class DescribeClusterRequest(Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), flexible=0):
+class DescribeClusterRequest(Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), flexible=0):
     """Ask for the brokers of the cluster.
 
-    Version 1 adds the endpoint type: 1 brokers, 2 controllers.
+    Version 1 adds the endpoint type: 1 brokers, 2 controllers. Version 2 asks for fenced brokers
+    too (KIP-1073).
     """
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(since=1, default=1)
+    include_fenced_brokers: bool = boolean(since=2)
 
 
 class DescribeClusterBroker(Struct):
@@ -112,10 +114,11 @@ class DescribeClusterBroker(Struct):
     host: str = string()
     port: int = int32()
     rack: str | None = string(nullable=0, default=None)
+    is_fenced: bool = boolean(since=2)
 
 
 class DescribeClusterResponse(
-    Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), flexible=0
+    Message, api_key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), flexible=0
 ):
     """The brokers and the controller of the cluster."""
 

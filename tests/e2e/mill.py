@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from appliance.config.replication import BROKERS_MAX
+from appliance.config.model import BROKER_ID_MAX
 from appliance.launch.servers import find_program
 from appliance.machine.processes import read_record
 from appliance.mill.home import CODE, Home, find_home
@@ -47,7 +47,7 @@ class TempMill:
     def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self.home: Home = find_home({"MILLRACE_HOME": str(folder)})
         self.ports = {
-            name: free_ports(BROKERS_MAX if name in OF_EACH_BROKER else 1)
+            name: free_ports(BROKER_ID_MAX if name in OF_EACH_BROKER else 1)
             for name in (*PORT_NAMES, "monitor")
         }
         self.environ = dict(environ or {})

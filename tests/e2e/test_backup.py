@@ -152,7 +152,7 @@ def test_a_backup_that_finds_no_moment_gives_up(
 ) -> None:
     with fake_mill(tmp_path / "mill", {"name": "a"}) as mill:
         mill.wait_healthy()
-        initialise(mill.home, 1)
+        initialise(mill.home, (1,))
         mill.home.config_file.parent.mkdir()
         mill.home.config_file.write_text(TEXT)
         # A file with a modification time in the future is copied again in every try, so no try is

@@ -64,7 +64,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         path = folder / "configs" / "millrace.yaml"
         text = CONFIG.format(servers=broker.bootstrap, redis=redis.port)
         path.write_text(f"{path.read_text()}\n{text}")
-        initialise(find_home({"MILLRACE_HOME": str(folder)}), 1)
+        initialise(find_home({"MILLRACE_HOME": str(folder)}), (1,))
         logs = folder / "data" / "logs"
         logs.mkdir(parents=True)
         (logs / "stream.log").write_text("2026-08-01T10:00:00.000Z it begins\n")

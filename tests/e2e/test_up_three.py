@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,6 +17,7 @@ from appliance.supervisor.copies import readiness
 from appliance.supervisor.effects import PartPhase
 from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
 from tests.harness.collector import TopicReader
+from tests.harness.number_writer import NumberWriter
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -144,35 +144,6 @@ def turns_that_end_with(last: str) -> list[set[str]]:
     return [*({name} for name in BROKERS if name != last), {last}]
 
 
-class Writer(threading.Thread):
-    """Produces numbers with acks=all until it is stopped, and collects errors."""
-
-    def __init__(self, mill: TempMill, topic: str) -> None:
-        super().__init__()
-        self.written = 0
-        self.errors: list[str] = []
-        self._topic = topic
-        self._ends = threading.Event()
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap(mill), "enable.idempotence": True, "linger.ms": 0}
-        )
-
-    def run(self) -> None:
-        while not self._ends.wait(0.002):
-            self._producer.produce(self._topic, str(self.written), on_delivery=self._delivered)
-            self._producer.poll(0)
-            self.written += 1
-        assert self._producer.flush(DEADLINE_S) == 0
-
-    def _delivered(self, error: KafkaError | None, message: object) -> None:
-        if error is not None:
-            self.errors.append(str(error))
-
-    def stop(self) -> None:
-        self._ends.set()
-        self.join()
-
-
 def test_a_rolling_restart_takes_one_broker_at_a_time_and_no_client_sees_it(
     mill: TempMill,
 ) -> None:
@@ -181,7 +152,7 @@ def test_a_rolling_restart_takes_one_broker_at_a_time_and_no_client_sees_it(
     admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
     admin.create_topics([NewTopic("rolled", 1, -1)])["rolled"].result(30)
     last = controller(mill)
-    writer = Writer(mill, "rolled")
+    writer = NumberWriter(bootstrap(mill), "rolled")
     writer.start()
     with watched(mill, *NOT_SERVING) as away:
         rolled = mill.run("restart", "--rolling")

@@ -51,6 +51,7 @@ class BrokerProcess:
         within: Within | None = None,
         tls: TlsFiles | None = None,
         needs_login: bool = False,
+        joins: bool = False,
     ) -> None:
         """Describe the broker.
 
@@ -58,7 +59,8 @@ class BrokerProcess:
         is the port on which this broker really listens, if the other brokers connect through a
         proxy. `within` is its network namespace, if it does not run on the loopback. `tls` are the
         files for a further listener, NET, with TLS; the BROKER listener then uses TLS, too. With
-        `needs_login` clients of NET must log in; the user `shop` needs no ACLs.
+        `needs_login` clients of NET must log in; the user `shop` needs no ACLs. With `joins` the
+        broker joins the cluster of `voters`, which already exists.
         """
         self.folder = folder
         self.node_id = node_id
@@ -78,6 +80,7 @@ class BrokerProcess:
         self._within = within or Loopback()
         self._tls = tls
         self._needs_login = needs_login
+        self._joins = joins
         self._rights = {"super.users": "User:shop"} if needs_login else {}
         self.code = ROOT
         """The folder of the broker's code. Another version of the broker has another folder."""
@@ -135,6 +138,7 @@ class BrokerProcess:
                 str(node_id): {"host": self._within.host_of(node_id), "port": port}
                 for node_id, port in self._voters.items()
             },
+            "joins": self._joins,
             "status": {"host": self.host, "port": self.status_port},
             "settings": self._rights | self.settings,
         }

@@ -46,6 +46,9 @@ class ClusterProcesses:
         self._proxies = proxies
         told = ports if proxies is None else proxies.ports
         places = dict(folders or {})
+        self._folder = folder
+        self._settings = settings
+        self._ports = ports
         self.brokers = {
             node_id: BrokerProcess(
                 places.get(node_id, folder),
@@ -102,6 +105,20 @@ class ClusterProcesses:
         for one in self.brokers.values():
             if one.process is None:
                 one.spawn()
+
+    def join(self, node_id: int) -> BrokerProcess:
+        """Start one more broker, which joins the cluster. Wait until it is in service."""
+        port = free_port()
+        newcomer = BrokerProcess(
+            self._folder,
+            self._settings,
+            node_id,
+            voters={**self._ports, node_id: port},
+            broker_port=port,
+            joins=True,
+        )
+        self.brokers[node_id] = newcomer
+        return newcomer.start()
 
     def start(self) -> ClusterProcesses:
         """Start every stopped broker, and wait until all are in service."""

@@ -170,6 +170,7 @@ PURE = {
         "kafka/kafka_deal",
         "kafka/lines",
         "kafka/move_plan",
+        "kafka/removal_plan",
         "machine/service",
         "supervisor/core",
         "supervisor/one_part",

@@ -21,7 +21,7 @@ NEIGHBOURS_MIN = 150
 TRAP_COUNT = 32
 CHANGE = re.compile(r"C\d+")
 """The number of a trap that concerns changing a cluster."""
-CHANGES = tuple(f"C{number}" for number in (*range(1, 19), 20, 21, 33, 35, 36, 37, 39))
+CHANGES = tuple(f"C{number}" for number in (*range(1, 22), 33, 35, 36, 37, 39))
 
 SCRIPTS = {
     "R": scripts.SCRIPTS,

@@ -15,6 +15,7 @@ from broker.node.status import BrokerStatus
 from broker.replicas import copies
 from broker.world import Address
 from protocol.errors import ErrorCode
+from protocol.messages.cluster import DescribeClusterRequest
 from protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -92,6 +93,18 @@ def two_left(cluster: WholeCluster) -> tuple[WholeBroker, list[WholeBroker]]:
     killed.kill()
     cluster.run_for(8_000)
     return killed, cluster.running
+
+
+def test_fenced_brokers_are_listed_on_request(cluster: WholeCluster) -> None:
+    killed, (one, two) = two_left(cluster)
+    for node in (one, two):
+        listed = answer_of(cluster, node.node_id, DescribeClusterRequest()).brokers
+        assert [named.broker_id for named in listed] == [one.node_id, two.node_id]
+        everything = answer_of(
+            cluster, node.node_id, DescribeClusterRequest(include_fenced_brokers=True)
+        ).brokers
+        fenced = {named.broker_id: named.is_fenced for named in everything}
+        assert fenced == {one.node_id: False, two.node_id: False, killed.node_id: True}
 
 
 def test_each_says_what_it_is_and_one_is_the_controller(cluster: WholeCluster) -> None:

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from broker.cluster.birth import Birth, SendReport
+from broker.metadata.records import BROKER_RESOURCE
 from broker.world import Address
 from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from protocol.messages.membership import UnregisterBrokerRequest
 from protocol.messages.voters import (
     AddRaftVoterRequest,
     DescribeQuorumRequest,
@@ -46,14 +53,14 @@ def directory_of(node: WholeBroker) -> Uuid:
     return node.broker.metadata.quorum.quorum.replica.me.directory_id
 
 
-def add(cluster: WholeCluster, node: WholeBroker, by: int) -> Any:
+def add(cluster: WholeCluster, node: WholeBroker, by: int, *, is_named: bool = True) -> Any:
     listener = QuorumListener(name="BROKER", host=node.host, port=BETWEEN_PORT)
     request = AddRaftVoterRequest(
         cluster_id=None,
         timeout_ms=5_000,
         voter_id=node.node_id,
         voter_directory_id=directory_of(node),
-        listeners=[listener],
+        listeners=[listener] if is_named else [],
     )
     return answer_of(cluster, by, request)
 
@@ -145,6 +152,26 @@ def test_a_change_of_the_voters_is_in_a_snapshot(cluster: WholeCluster) -> None:
         assert named == [("n1", BETWEEN_PORT), ("n2", BETWEEN_PORT)]
 
 
+def test_a_registered_broker_becomes_a_voter_without_naming_its_address(
+    cluster: WholeCluster,
+) -> None:
+    one, two, three = cluster.nodes
+    assert add(cluster, two, 3, is_named=False).error_code == ErrorCode.NONE
+    cluster.run_for(1_000)
+    (_, voter) = one.metadata.log.snapshots.newest().voters.voters
+    assert [(at.name, at.host, at.port) for at in voter.endpoints] == [
+        ("BROKER", "n2", BETWEEN_PORT)
+    ]
+    # The registration of broker 3 is not one of this directory, so there is no address.
+    request = AddRaftVoterRequest(
+        cluster_id=None, timeout_ms=5_000, voter_id=3, voter_directory_id=directory_of(two)
+    )
+    answer = answer_of(cluster, 1, request)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "the listeners of node 3 are none" in answer.error_message
+    assert voter_ids(three) == [1, 2]
+
+
 def test_the_controller_removes_itself_and_goes_on_as_an_observer(cluster: WholeCluster) -> None:
     one, two, three = cluster.nodes
     for node in (two, three):
@@ -163,6 +190,34 @@ def test_the_controller_removes_itself_and_goes_on_as_an_observer(cluster: Whole
         one.start()
         cluster.run_until(lambda: is_in_service(cluster), 20_000, f"back in life {life}")
         assert one.metadata.quorum.role_name == "observer", "KAFKA-19850: it does not add itself"
+
+
+def test_trap_19_a_removed_broker_that_comes_back_with_its_disk_gets_nothing(
+    cluster: WholeCluster,
+) -> None:
+    _, two, three = cluster.nodes
+    for node in (two, three):
+        assert add(cluster, node, 1).error_code == ErrorCode.NONE
+    cordon = AlterConfigsResource(
+        resource_type=BROKER_RESOURCE,
+        resource_name="3",
+        configs=[AlterableConfig(name="cordoned.log.dirs", config_operation=0, value="*")],
+    )
+    (answer,) = answer_of(cluster, 1, IncrementalAlterConfigsRequest(resources=[cordon])).responses
+    assert answer.error_code == ErrorCode.NONE
+    assert remove(cluster, 3, directory_of(three), 1).error_code == ErrorCode.NONE
+    three.stop()
+    cluster.run_until(lambda: three.broker is None, 30_000, "stopped")
+    left = answer_of(cluster, 1, UnregisterBrokerRequest(broker_id=3))
+    assert (left.error_code, left.error_message) == (ErrorCode.NONE, None)
+    assert sorted(two.metadata.image.brokers) == [1, 2]
+    three.start()
+    cluster.run_until(lambda: is_in_service(cluster), 30_000, "all in service")
+    assert three.metadata.quorum.role_name == "observer"
+    assert voter_ids(three) == [1, 2]
+    asked(cluster, 1, topic_made("u", 4, replication_factor=2))
+    partitions = two.metadata.image.topics["u"].partitions
+    assert {broker for one in partitions for broker in one.replicas} == {1, 2}
 
 
 def test_a_lost_disk_is_exchanged(cluster: WholeCluster) -> None:

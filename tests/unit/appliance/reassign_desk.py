@@ -25,9 +25,11 @@ class Desk:
         self._monkeypatch = monkeypatch
 
     def run(self, *arguments: str) -> Ran:
-        return run(
-            self._monkeypatch, self._folder, *arguments, "--bootstrap-server", self.cluster.address
-        )
+        return self.run_here(*arguments, "--bootstrap-server", self.cluster.address)
+
+    def run_here(self, *arguments: str) -> Ran:
+        """Run a command about the mill in this folder."""
+        return run(self._monkeypatch, self._folder, *arguments)
 
     def reassign(self, *arguments: str) -> Ran:
         return self.run("reassign", *arguments)

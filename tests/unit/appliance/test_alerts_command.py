@@ -148,7 +148,7 @@ def test_the_webhook_goes_to_the_monitor_and_into_no_listing(
     assert "s3cret" not in "\n".join(out)
     assert "t0ken" not in "\n".join(out)
     home = find_home({"MILLRACE_HOME": str(tmp_path)})
-    initialise(home, 1)
+    initialise(home, (1,))
     mill = Mill(home, load(home.config_file, home.folder).config, Placement())
     told = MonitorSettings.model_validate(monitor_settings(mill))
     alerts = told.section.alerts

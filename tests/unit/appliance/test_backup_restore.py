@@ -50,7 +50,7 @@ def ignored(what: str, done: int, of: int) -> None:
 def mill(tmp_path: Path) -> Mill:
     """Return a mill that has run and is stopped."""
     found = mill_in(tmp_path / "old")
-    initialise(found.home, 1)
+    initialise(found.home, (1,))
     for path, data in {
         LOG: b"batches",
         "broker-1/.running": encode_running(9, "another boot"),
@@ -90,6 +90,21 @@ def test_a_restored_folder_holds_what_was_backed_up(mill: Mill, backup: Path, ne
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
     assert sorted(path.name for path in new.home.folder.iterdir()) == ["configs", "data"]
+
+
+def test_a_backup_of_other_brokers_is_refused_by_their_names(tmp_path: Path) -> None:
+    listed = TEXT.replace("brokers: 1", "brokers: [1, 3, 4]")
+    old, new = mill_in(tmp_path / "old", listed), mill_in(tmp_path / "new", listed)
+    initialise(old.home, (1, 3, 4))
+    for number in (1, 3, 4):
+        old.home.part_data(f"broker-{number}").mkdir(parents=True)
+    take(old, tmp_path / "backup", ignored)
+    three = mill_in(tmp_path / "three", TEXT.replace("brokers: 1", "brokers: 3"))
+    said = "the backup is of broker-1, broker-3, broker-4, and .* asks for broker-2"
+    with pytest.raises(RestoreFailed, match=said):
+        restore(three, tmp_path / "backup", three.home.data, ignored)
+    restore(new, tmp_path / "backup", new.home.data, ignored)
+    assert new.home.part_data("broker-4").is_dir()
 
 
 def test_no_other_user_may_read_a_backup(backup: Path) -> None:

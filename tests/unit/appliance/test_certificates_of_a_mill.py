@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     found = find_home({"MILLRACE_HOME": str(tmp_path)})
     found.config_file.parent.mkdir()
     found.config_file.write_text("cluster: {brokers: 3}\n")
-    initialise(found, 3)
+    initialise(found, (1, 2, 3))
     yield found
 
 
@@ -116,7 +116,7 @@ def test_a_ca_without_its_key_is_not_replaced_in_silence(home: Home) -> None:
 def test_the_key_of_another_ca_signs_nothing(home: Home, tmp_path: Path) -> None:
     renew(home, BROKERS, (), NOW)
     other = find_home({"MILLRACE_HOME": str(tmp_path / "other")})
-    initialise(other, 1)
+    initialise(other, (1,))
     renew(other, ("broker-1",), (), NOW)
     theirs, ours = (one.secrets / "ca" / "ca.key" for one in (other, home))
     ours.write_bytes(theirs.read_bytes())
@@ -419,7 +419,7 @@ def test_an_open_mill_with_users_asks_for_a_login_and_its_brokers_share_a_secret
     grown = home.secrets / "broker-3" / "login_secret"
     kept = grown.read_bytes()
     grown.unlink()
-    initialise(home, 3)
+    initialise(home, (1, 2, 3))
     assert grown.read_bytes() == kept
     assert broker_settings(opened(home), "broker-1")["login_secret"] is None
 

@@ -17,7 +17,7 @@ BROKERS = ("broker-1", "broker-2", "broker-3")
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    initialise(find_home({"MILLRACE_HOME": str(tmp_path)}), 3)
+    initialise(find_home({"MILLRACE_HOME": str(tmp_path)}), (1, 2, 3))
     return tmp_path
 
 

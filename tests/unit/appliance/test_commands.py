@@ -175,7 +175,7 @@ def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
 
 def test_the_data_of_another_cluster_is_named(tmp_path: Path) -> None:
     ours = mill(tmp_path)
-    initialise(ours.home, 1)
+    initialise(ours.home, (1,))
     assert list(startup.data_ownership(ours)) == []
     folder = ours.home.part_data("broker-1")
     folder.mkdir(parents=True)

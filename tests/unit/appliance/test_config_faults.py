@@ -72,13 +72,13 @@ TABLE = [
     # message.
     ("stream: {trigr: 100ms}", "mill.yaml:1:10: stream.trigr: found", "did you mean trigger?"),
     ("colector: {}", "mill.yaml:1:1: colector: found", "did you mean collector?"),
-    ("cluster: {brokers: many}", "mill.yaml:1:20: cluster.brokers: found 'many'", "whole number"),
+    ("cluster: {brokers: many}", "mill.yaml:1:20: cluster.brokers: found 'many'", "or a list"),
     (
         "cluster: {brokers: 2}",
         "mill.yaml:1:20: cluster.brokers: found 2",
         "expected 1 or 3: of two",
     ),
-    ("cluster: {brokers: 5}", "mill.yaml:1:20: cluster.brokers: found 5", "expected 1 or 3 ("),
+    ("cluster: {brokers: 5}", "mill.yaml:1:20: cluster.brokers: found 5", "1 or 3, or a list"),
     (
         "cluster: {brokers: 3, racks: [a, b]}",
         "mill.yaml:1:30: cluster.racks: found 2 of them",

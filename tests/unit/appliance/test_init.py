@@ -26,7 +26,7 @@ def contents(home: Home) -> dict[str, str]:
 
 
 def test_everything_is_made_and_private(home: Home) -> None:
-    made = initialise(home, 1)
+    made = initialise(home, (1,))
     found = contents(home)
     assert sorted(made.names) == sorted(found)
     assert set(found) == {
@@ -48,7 +48,7 @@ def test_everything_is_made_and_private(home: Home) -> None:
 
 
 def test_each_part_gets_the_secret_that_its_server_has(home: Home) -> None:
-    initialise(home, 1)
+    initialise(home, (1,))
     found = contents(home)
     assert found["stream/mysql"] == found["mysql/mill"]
     assert found["stream/redis"] == found["redis/password"]
@@ -59,24 +59,24 @@ def test_each_part_gets_the_secret_that_its_server_has(home: Home) -> None:
 
 
 def test_a_second_time_changes_nothing(home: Home) -> None:
-    initialise(home, 1)
+    initialise(home, (1,))
     before = contents(home)
-    assert initialise(home, 1).names == ()
+    assert initialise(home, (1,)).names == ()
     assert contents(home) == before
 
 
 def test_only_what_is_missing_is_made(home: Home) -> None:
-    initialise(home, 1)
+    initialise(home, (1,))
     before = contents(home)
     (home.secrets / "stream/mysql").unlink()
-    assert initialise(home, 1).names == ("stream/mysql",)
+    assert initialise(home, (1,)).names == ("stream/mysql",)
     assert contents(home) == before
 
 
 def test_the_brokers_of_one_cluster_share_its_id(home: Home) -> None:
-    initialise(home, 1)
+    initialise(home, (1,))
     cluster_id = read_secret(home, "broker-1/cluster_id")
-    initialise(home, 3)
+    initialise(home, (1, 2, 3))
     assert {read_secret(home, f"broker-{n}/cluster_id") for n in (1, 2, 3)} == {cluster_id}
 
 
@@ -87,7 +87,7 @@ def test_a_data_folder_lends_its_cluster_id_to_lost_secrets(home: Home) -> None:
         "#written by the broker\nversion=1\ncluster.id=AAAAAAAAQACAAAAAAAAAAA\n"
         "directory.id=AAAAAAAAQACAAAAAAAAAAQ\nnode.id=1\n"
     )
-    initialise(home, 1)
+    initialise(home, (1,))
     assert read_secret(home, "broker-1/cluster_id") == "AAAAAAAAQACAAAAAAAAAAA"
     # Only the data folder has its directory id. If the secrets had it too, a wiped folder would get
     # its old id back.
@@ -109,13 +109,13 @@ def test_a_file_in_place_of_the_folder_is_named(home: Home) -> None:
     home.folder.mkdir()
     home.data.write_text("in the way")
     with pytest.raises(InitError, match="data"):
-        initialise(home, 1)
+        initialise(home, (1,))
 
 
 def test_secrets_are_given_to_their_parts(home: Home) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
-    initialise(home, 1)
+    initialise(home, (1,))
     give(home, {"mysql": (999, 998)})
     owner = (home.secrets / "mysql/mill").stat()
     assert (owner.st_uid, owner.st_gid) == (999, 998)

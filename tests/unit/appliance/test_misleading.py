@@ -171,7 +171,7 @@ def running(
     """Pretend that a mill runs with the current file. Return the list of requests to its
     supervisor."""
     ours = mill(home, (home / "configs" / "millrace.yaml").read_text())
-    initialise(ours.home, 1)
+    initialise(ours.home, (1,))
     ours.home.run.mkdir(parents=True)
     ours.home.started_config.write_text(ours.home.config_file.read_text())
     asked: list[dict[str, object]] = []

@@ -94,7 +94,7 @@ def test_a_part_knows_which_file_its_settings_are_of(
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
     config(tmp_path, CHECKED)
     mill, _ = load_mill()
-    initialise(mill.home, 1)
+    initialise(mill.home, (1,))
     config(tmp_path, SAVED_MEANWHILE)
     told = settings_for(mill, part)
     assert told["reload"]["sha256"] == hashlib.sha256(CHECKED.encode()).hexdigest()

@@ -17,7 +17,7 @@ from appliance.mill.settings import Mill
 @pytest.fixture
 def mill(tmp_path: Path) -> Mill:
     home = find_home({"MILLRACE_HOME": str(tmp_path)})
-    initialise(home, 1)
+    initialise(home, (1,))
     return Mill(home, load_text("", "m", tmp_path, {}).config, Placement())
 
 

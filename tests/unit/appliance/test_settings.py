@@ -27,7 +27,7 @@ BROKERS = ("broker-1", "broker-2", "broker-3")
 def mill(tmp_path: Path, text: str = SHIPPED, *, in_containers: bool = False) -> Mill:
     home = find_home({"MILLRACE_HOME": str(tmp_path)})
     config = load_text(text, "mill.yaml", tmp_path, {}).config
-    initialise(home, 3)
+    initialise(home, (1, 2, 3))
     return Mill(home, config, Placement(in_containers))
 
 

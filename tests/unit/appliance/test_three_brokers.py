@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from appliance.checks import startup
-from appliance.checks.data_folders import brokers_of
 from appliance.checks.startup import Check, CheckLevel
 from appliance.cli.mill_commands import summary
 from appliance.config.load import load_text
@@ -14,6 +13,7 @@ from appliance.mill.home import find_home
 from appliance.mill.init import initialise
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill, settings_for
+from appliance.mill.voter_folders import stored_voters
 from broker.config import BrokerConfig
 from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
@@ -26,7 +26,7 @@ THREE = "cluster: {brokers: 3}"
 def mill(tmp_path: Path, text: str = THREE, *, in_containers: bool = False) -> Mill:
     home = find_home({"MILLRACE_HOME": str(tmp_path)})
     config = load_text(text, "mill.yaml", tmp_path, {}).config
-    initialise(home, config.cluster.brokers)
+    initialise(home, config.cluster.broker_ids)
     return Mill(home, config, Placement(in_containers))
 
 
@@ -181,9 +181,9 @@ def test_an_existing_cluster_is_asked_for_no_folders(tmp_path: Path) -> None:
 
 def test_a_folder_before_the_birth_names_no_voter(tmp_path: Path) -> None:
     metadata = tmp_path / "__cluster_metadata-0"
-    assert brokers_of(tmp_path) == ()
+    assert stored_voters(tmp_path) is None
     metadata.mkdir()
-    assert brokers_of(tmp_path) == ()
+    assert stored_voters(tmp_path) is None
     # A log file that has only preallocated space has no records.
     (metadata / f"{0:020}.log").write_bytes(bytes(4096))
-    assert brokers_of(tmp_path) == ()
+    assert stored_voters(tmp_path) is None

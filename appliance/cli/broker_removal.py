@@ -1,0 +1,242 @@
+"""`millrace broker remove`: take a broker out of a running cluster, or take that back."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.cluster import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DryRunOption,
+    JsonOption,
+    OutputFormat,
+    OutputOption,
+    Row,
+    TimeoutOption,
+    YesOption,
+    confirm,
+    emit,
+    with_cluster,
+)
+from appliance.cli.progress import progress_line, waiting
+from appliance.cli.reassign_commands import cancellation
+from appliance.cli.reassign_throttle import copies_text, parse_rate, rate_text, remove_throttle
+from appliance.mill.parts import BROKER_PREFIX
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, counted, say, size_text
+
+if TYPE_CHECKING:
+    from appliance.kafka.copy_progress import CopyEstimate
+    from appliance.kafka.reassign import DiskUse
+    from appliance.kafka.removal_plan import RemovalState, RemovalStep
+    from protocol.client.cluster import Cluster
+
+STOP_TIMEOUT_S = 60.0
+"""The time in seconds within which a broker of the mill stops. It leads nothing any more."""
+
+BrokerArgument = Annotated[int, typer.Argument(metavar="N", help="The id of the broker.", min=0)]
+
+
+def remove(
+    broker: BrokerArgument,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Take back a removal that has not ended.")
+    ] = False,
+    throttle: Annotated[
+        str | None,
+        typer.Option("--throttle", help="Bytes a second of copies, sent or received by a broker."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start even if a disk is too small.")
+    ] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Move everything off a broker, after asking, and take it out of the cluster.
+
+    The same command continues where it was interrupted. Ctrl-C ends only the following.
+    """
+    if abort:
+        if throttle is not None or force:
+            raise CommandError("--abort excludes --throttle and --force", Exit.USAGE)
+        _abort(broker, yes, dry_run, bootstrap, output, as_json, timeout)
+        return
+    rate = None if throttle is None else parse_rate(throttle)
+    state, lines = _plan(broker, rate, force, bootstrap, output, as_json, timeout)
+    if dry_run:
+        say("\n".join([*lines, "nothing was changed"]))
+        return
+    confirm(lines, yes)
+    try:
+        _proceed(state, rate, bootstrap, timeout)
+    except KeyboardInterrupt:
+        say(
+            "\nno longer following; moves that have begun go on. The same command continues the "
+            f"removal, `./millrace broker remove {broker} --abort` takes it back"
+        )
+        raise
+    say(
+        f"broker {broker} has left the cluster. Its folder stays as it is: delete it before the id "
+        "comes back. Take the id out of `cluster.brokers` in the file, and run "
+        "`./millrace up --apply`"
+    )
+
+
+def _plan(
+    broker: int,
+    rate: int | None,
+    force: bool,
+    bootstrap: str | None,
+    output: OutputFormat,
+    as_json: bool,
+    timeout: float,
+) -> "tuple[RemovalState, list[str]]":
+    """Print the steps that are left. Return the state, and the sentences before the question.
+
+    Raises CommandError if the broker cannot be removed.
+    """
+    from appliance.kafka import reassign, removal
+    from appliance.kafka.removal_plan import refuse_removal, remaining_steps
+
+    async def survey(cluster: "Cluster") -> "tuple[RemovalState, DiskUse]":
+        state = await removal.look(cluster, broker)
+        return state, await reassign.disk_use(cluster, state.replicas.brokers)
+
+    state, disks = with_cluster(bootstrap, timeout, survey)
+    refuse_removal(state)
+    targets = state.plan.targets
+    short = reassign.check_room(dict(targets), state.replicas, disks) if targets else []
+    if short and not force:
+        raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
+    steps = remaining_steps(state)
+    rows: list[Row] = [
+        {"step": number, "does": type(step).__name__, "what": str(step)}
+        for number, step in enumerate(steps, 1)
+    ]
+    emit("broker-remove/1", rows, output, as_json)
+    return state, [*_copies(state, disks), *_remarks(state, rate), *short]
+
+
+def _copies(state: "RemovalState", disks: "DiskUse") -> list[str]:
+    """Return a sentence for each broker that gets copies."""
+    copied: dict[int, list[Any]] = {}
+    for tp, target in sorted(state.plan.targets.items()):
+        partition = state.replicas.find(tp)
+        for one in target:
+            if partition is None or one not in partition.in_sync_replicas:
+                copied.setdefault(one, []).append(tp)
+    return [
+        f"to be copied to broker {one}: {counted(len(tps), 'replica')}, "
+        f"{size_text(sum(disks.missing(tp, one) for tp in tps))}"
+        for one, tps in sorted(copied.items())
+    ]
+
+
+def _remarks(state: "RemovalState", rate: int | None) -> list[str]:
+    lines = []
+    if rate is not None:
+        lines.append(f"copies are limited to {rate_text(rate)} for each broker and direction")
+    if not state.is_in_service:
+        lines.append(
+            f"broker {state.node_id} is away: the others have copies of all its partitions"
+        )
+    if state.quorum is not None and state.quorum.leader_id == state.node_id:
+        lines.append(f"broker {state.node_id} is the active controller: another one takes over")
+    return lines
+
+
+def _proceed(
+    state: "RemovalState", rate: int | None, bootstrap: str | None, timeout: float
+) -> None:
+    """Take the steps. Raises CommandError, also if a broker of another mill must be stopped."""
+    from appliance.kafka.removal import Removal
+
+    with progress_line() as line:
+
+        def wait(left: int, estimate: "CopyEstimate | None") -> None:
+            text = f"{counted(left, 'partition')} of broker {state.node_id} left"
+            line.show(text if estimate is None else f"{text}; {copies_text(estimate)}")
+
+        def begin(step: "RemovalStep") -> None:
+            line.end()
+            say(str(step))
+
+        removal = Removal(state.node_id, begin, wait, rate)
+        stop = with_cluster(bootstrap, timeout, removal.proceed)
+        remove_throttle(bootstrap, timeout, state.replicas.topics)
+        if stop is None:
+            return
+        say(str(stop))
+        _stop(state.node_id, bootstrap)
+        removal.has_stopped = True
+        with_cluster(bootstrap, timeout, removal.proceed)
+
+
+def _stop(broker: int, bootstrap: str | None) -> None:
+    """Stop a broker of this mill. Raises CommandError for another broker."""
+    name, home = f"{BROKER_PREFIX}{broker}", context.home()
+    is_ours = bootstrap is None and not context.in_containers() and lifecycle.is_running(home)
+    try:
+        if is_ours:
+            with waiting(f"stopping {name}"):
+                lifecycle.stop_part(home, name, STOP_TIMEOUT_S)
+            return
+    except lifecycle.StillStopping as error:
+        raise CommandError(f"{error}; the same command continues", Exit.TIMEOUT) from error
+    except KeyError:
+        pass
+    raise CommandError(
+        f"broker {broker} has no replica and no vote any more, and it is no part of this mill: "
+        "stop its process. Then the same command unregisters it",
+        Exit.CONDITION,
+    )
+
+
+def _abort(
+    broker: int,
+    yes: bool,
+    dry_run: bool,
+    bootstrap: str | None,
+    output: OutputFormat,
+    as_json: bool,
+    timeout: float,
+) -> None:
+    from appliance.kafka import reassign, removal
+    from appliance.kafka.removal_plan import way_back
+
+    async def survey(cluster: "Cluster") -> Any:
+        _, min_isr = await reassign.look_for_cancel(cluster)
+        return await removal.look(cluster, broker), min_isr
+
+    state, min_isr = with_cluster(bootstrap, timeout, survey)
+    back = way_back(state)
+    cancelled = [cancellation(state.replicas, tp, min_isr.get(tp.topic)) for tp in back.cancelled]
+    rows = [row for row, _ in cancelled]
+    emit("broker-remove-abort/1", rows, output, as_json, nothing="there is no move to cancel")
+    if not rows and not back.is_cordoned:
+        say(f"nothing to take back: broker {broker} is not cordoned")
+        return
+    lines = [f"to be cancelled: {line}" for _, line in cancelled]
+    if back.is_cordoned:
+        lines.append(f"broker {broker} gets new replicas again")
+    lines += back.notes
+    if dry_run:
+        say("\n".join([*lines, "nothing was changed"]))
+        return
+    confirm(lines, yes)
+
+    async def take_back(cluster: "Cluster") -> Any:
+        errors = await reassign.start(cluster, dict.fromkeys(back.cancelled))
+        if back.is_cordoned:
+            await removal.uncordon(cluster, broker)
+        return errors
+
+    errors = with_cluster(bootstrap, timeout, take_back)
+    remove_throttle(bootstrap, timeout, state.replicas.topics)
+    reassign.refuse_errors(errors)
+    say(f"the removal of broker {broker} is taken back")

@@ -1,0 +1,66 @@
+"""Reads from the brokers' data folders who votes in their cluster, without starting any of them.
+
+The voters of the metadata quorum are stored on the disk and not in the configuration. So a command
+can compare the two before it starts anything. Each broker repeats this check when it starts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.config.model import MillConfig
+from appliance.dump.folder import METADATA
+from appliance.mill.home import Home
+from appliance.mill.parts import BROKER_PREFIX, broker_ids, first_voters
+from broker.cluster.snapshots import SnapshotFiles
+from broker.quorum.snapshot import SnapshotId
+from broker.storage.disk import OsDisk
+from broker.storage.errors import DiskError
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVoters:
+    """The ids of the voters in the newest snapshot of a folder, in ascending order."""
+
+    snapshot_id: SnapshotId
+    ids: tuple[int, ...]
+
+
+def stored_voters(folder: Path) -> StoredVoters | None:
+    """Return who votes in the cluster that a broker's data folder belongs to.
+
+    Return None for a new folder or one of a broker that has just joined. Return None for an
+    unreadable one too, because its broker reports that.
+    """
+    metadata = folder / METADATA
+    try:
+        newest = SnapshotFiles(OsDisk(), str(metadata)).newest() if metadata.is_dir() else None
+    except (OSError, DiskError):
+        return None
+    if newest is None:
+        return None
+    ids = tuple(sorted(key.node_id for key in newest.voters))
+    return StoredVoters(newest.snapshot_id, ids) if ids else None
+
+
+def newest_voters(home: Home, ids: Iterable[int]) -> StoredVoters | None:
+    """Return who votes according to the newest snapshot in the folders of these brokers.
+
+    A broker that was stopped can have an older one. Each change of the voters is in a snapshot.
+    """
+    found = (stored_voters(home.part_data(f"{BROKER_PREFIX}{number}")) for number in ids)
+    return max(
+        (one for one in found if one is not None), key=lambda one: one.snapshot_id, default=None
+    )
+
+
+def joins_cluster(home: Home, config: MillConfig, number: int) -> bool:
+    """Return whether a broker with an empty folder joins the others (decision 0151).
+
+    It does so if the others have a cluster in which it does not vote. If there is no cluster yet,
+    the first brokers make one, and all others join it. The word has no effect on a folder that is
+    not empty.
+    """
+    known = newest_voters(home, broker_ids(config))
+    voters = first_voters(config) if known is None else known.ids
+    return number not in voters
