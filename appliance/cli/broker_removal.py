@@ -27,10 +27,10 @@ from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, counted, say, size_text
 
 if TYPE_CHECKING:
-    from appliance.kafka.copy_progress import CopyEstimate
     from appliance.kafka.reassign import DiskUse
     from appliance.kafka.removal_plan import RemovalState, RemovalStep
     from protocol.client.cluster import Cluster
+    from protocol.copy_progress import CopyEstimate
 
 STOP_TIMEOUT_S = 60.0
 """The time in seconds within which a broker of the mill stops. It leads nothing any more."""

@@ -19,11 +19,11 @@ Changes = Mapping[str, Any]
 def ask_changes(rows: Sequence[Mapping[str, Any]]) -> Changes | None:
     """Return the monitor's `/api/v1/changes`; None if the monitor does not answer. `rows` are the
     parts."""
-    from appliance.cli.lag_command import ask_monitor_at
-
     monitor = next((row for row in rows if row["part"] == "monitor"), None)
     if monitor is None or monitor["state"] not in ("healthy", "degraded"):
         return None
+    from appliance.cli.lag_command import ask_monitor_at
+
     try:
         data = ask_monitor_at(monitor["address"], "/api/v1/changes", TIMEOUT_S)["data"]
     except (CommandError, KeyError):

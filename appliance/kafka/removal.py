@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from appliance.kafka import reassign
-from appliance.kafka.copy_progress import CopyEstimate
 from appliance.kafka.reassign import CORDON, CopyWatch
 from appliance.kafka.reassignment_files import Targets
 from appliance.kafka.removal_plan import (
@@ -33,6 +32,7 @@ from protocol.client.config_admin import alter_configs, describe_configs
 from protocol.client.election_admin import ElectionType, elect_leaders
 from protocol.client.errors import ConnectionLost, UnsupportedVersion
 from protocol.client.quorum_admin import add_voter, describe_quorum, remove_voter
+from protocol.copy_progress import CopyEstimate
 from protocol.errors import ApiError, ErrorCode
 
 TRIES_MAX = 5
