@@ -108,7 +108,8 @@ def _rows(
     if topic is not None:
         rows = [row for row in rows if row.get("topic") == topic]
         if not rows:
-            raise CommandError(f"no group has committed anything of {topic!r}", Exit.NOT_FOUND)
+            text = f"nothing of {topic!r} is committed by {', '.join(groups) or 'any group'}"
+            raise CommandError(text, Exit.NOT_FOUND)
     has_lag = not rows or any(row.get("lag") is not None for row in rows)
     return rows, faults, None if has_lag else unknown
 

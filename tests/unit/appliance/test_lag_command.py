@@ -101,7 +101,7 @@ def test_lags_are_printed_and_filtered(tmp_path: Path, monkeypatch: pytest.Monke
         ([], ["--fail-on", "0"], 0, "no group has committed anything yet"),
         ([row("a", 1)], ["--per", "broker"], 2, "expected partition, topic or group"),
         ([row("a", 1)], ["--every", "soon"], 2, "duration"),
-        ([{**row("a", 1), "topic": "t"}], ["--topic", "u"], 4, "'u'"),
+        ([{**row("a", 1), "topic": "t"}], ["--topic", "u"], 4, "'u' is committed by any group"),
     ],
 )
 def test_how_it_ends(
@@ -116,6 +116,15 @@ def test_how_it_ends(
         found, _, err = run(monkeypatch, tmp_path, "lag", *options)
     assert found == code, err
     assert word in "\n".join(err)
+
+
+def test_a_topic_that_only_other_groups_read_is_not_called_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row("a", 1) | {"topic": "t"}, row("b", 1) | {"topic": "u"}]
+    with monitor(tmp_path, rows, ["a", "b"]):
+        code, _, err = run(monkeypatch, tmp_path, "lag", "a", "--topic", "u")
+    assert (code, err) == (4, ["millrace: nothing of 'u' is committed by a"])
 
 
 def test_moments_in_milliseconds_are_for_programs(
