@@ -26,7 +26,7 @@ test: setup-dev ## set up what tests need and run them all (PYTEST="-k name" nar
 test-all: setup-dev ## the long form, hours; prints when each part of it last ran
 	@$(VENV)/python setup/test_all.py $(PARTS)
 
-check: setup-dev ## format, lint, strict types, house rules, fast tests: two to three minutes on two cores
+check: setup-dev ## format, lint, strict types, house rules, fast tests: about six minutes on two cores
 	@$(VENV)/ruff format --check --quiet $(PYTHON_FILES)
 	@$(VENV)/ruff check --quiet $(PYTHON_FILES)
 	@$(VENV)/mypy --no-error-summary
