@@ -1,9 +1,9 @@
 """What one request costs its client, and the pause that follows from it.
 
-This module is pure. On a listener with quotas each started request has a charge. The charge is
-settled when the answer is ready, as in Kafka: bytes of a Produce after its append, the bytes of a
-Fetch before its answer, and the time of a thread for every request. The answer names the pause and
-is sent at once. Then the connection pauses (KIP-219).
+This module is pure. On a listener with quotas each started request has a charge. The bytes of a
+Produce count when it has started, because a client can have many requests in flight. The bytes of a
+Fetch count before its answer, and the time of a thread when the answer of any request is ready. The
+answer names the pause and is sent at once. Then the connection pauses (KIP-219).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Charging:
 class Charge:
     """The cost of one request."""
 
-    __slots__ = ("_charging", "_client", "_counted_ns", "_pause_ms", "_size_bytes", "_spent_ns",
-                 "_started_ns")  # fmt: skip
+    __slots__ = ("_charging", "_client", "_counted_ns", "_is_produce_counted", "_pause_ms",
+                 "_size_bytes", "_spent_ns", "_started_ns")  # fmt: skip
 
     def __init__(self, charging: Charging, size_bytes: int) -> None:
         """Begin when the request starts. `size_bytes` is the size of its frame."""
@@ -64,6 +64,7 @@ class Charge:
         """The time that was counted; -1 before it was counted."""
         self._client: QuotaClient | None = None
         self._pause_ms = 0
+        self._is_produce_counted = False
 
     def handled(self) -> None:
         """Note that the handler has returned. Time after the answer counts, but pauses nothing."""
@@ -115,12 +116,23 @@ class Charge:
 
         Without an answer (acks=0) only the bytes count, as in Kafka.
         """
-        client = self._client_of(session, client_id)
+        self.count_produce(session, client_id)
+        if not is_answered:
+            return self._pause_ms
         now_ms = self._charging.clock.monotonic_ms()
-        pause_ms = self._charging.quotas.record(PRODUCE_RATE, client, self._size_bytes, now_ms)
-        if is_answered:
-            pause_ms = max(pause_ms, self._count_share(client, now_ms))
-        return self._pause(session, pause_ms)
+        share_pause_ms = self._count_share(self._client_of(session, client_id), now_ms)
+        if share_pause_ms > self._pause_ms:
+            self._pause_ms = self._pause(session, share_pause_ms)
+        return self._pause_ms
+
+    def count_produce(self, session: ChargedSession, client_id: str | None) -> None:
+        """Count the bytes of a Produce once, and pause the client. No later request starts then."""
+        if not self._is_produce_counted:
+            self._is_produce_counted = True
+            client = self._client_of(session, client_id)
+            now_ms = self._charging.clock.monotonic_ms()
+            pause_ms = self._charging.quotas.record(PRODUCE_RATE, client, self._size_bytes, now_ms)
+            self._pause_ms = self._pause(session, pause_ms)
 
     def _client_of(self, session: ChargedSession, client_id: str | None) -> QuotaClient:
         if self._client is None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from broker.sessions.call import RequestingSession
 from broker.sessions.charges import Charge, Charging
-from broker.sessions.pipeline import Slot
+from broker.sessions.pipeline import Slot, is_produce_frame
 from broker.sessions.reception import FastPath, Starts
+from protocol.messages.headers import decode_request_header
 
 
 class MeteredStarts:
@@ -27,6 +28,8 @@ class MeteredStarts:
         """Serve one request. Raises WireError if the connection must be closed."""
         charge = slot.charge = Charge(self._charging, len(frame))
         self._inner.start(session, slot, frame, waited_ns)
+        if is_produce_frame(frame) and session.rights.user != "":
+            charge.count_produce(session, decode_request_header(frame)[0].client_id)
         charge.handled()
 
 
@@ -45,5 +48,6 @@ class MeteredFastPath:
         charge = slot.charge = Charge(self._charging, len(frame))
         if not self._inner.start(session, slot, frame, template):
             return False
+        charge.count_produce(session, template.client_id)
         charge.handled()
         return True

@@ -113,16 +113,20 @@ def test_the_pause_is_kafkas() -> None:
     assert scene.produce() == round((size_bytes / 10 - 50) / 50 * 10_000)
 
 
-def test_requests_that_were_read_wait_too_and_started_ones_are_answered() -> None:
+def test_requests_that_are_in_flight_wait_too() -> None:
     scene = Scene(producer_byte_rate=100)
     scene.client.send_bytes(scene.encoded() + scene.encoded())
     metadata = scene.client.encoded(MetadataRequest(topics=[]), 9)
     scene.client.send_bytes(metadata + scene.encoded())
     scene.sync()
-    # Both were started before the first was counted.
-    first, second = scene.pause(), scene.pause()
-    assert first is not None and second is not None and second > first
-    assert scene.log_end == 2
+    # The first Produce pauses the connection when it starts, before its answer is ready.
+    first = scene.pause()
+    assert first is not None and scene.pause() is None
+    assert scene.log_end == 1
+    scene.rig.let_time_pass(first)
+    scene.sync()
+    second = scene.pause()
+    assert second is not None and scene.log_end == 2
     assert scene.client.answer(MetadataRequest, 9) is None
     scene.rig.let_time_pass(second)
     scene.sync()
