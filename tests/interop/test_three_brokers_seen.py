@@ -177,7 +177,9 @@ def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
     mill = SimpleNamespace(
         # No supervisor runs here. The command must ask the brokers that listen all the same.
         home=SimpleNamespace(lock_file=Path("no such mill")),
-        config=SimpleNamespace(cluster=SimpleNamespace(bootstrap_servers=None, brokers=3)),
+        config=SimpleNamespace(
+            cluster=SimpleNamespace(bootstrap_servers=None, broker_ids=(1, 2, 3))
+        ),
         placement=None,
         parts=[
             SimpleNamespace(name=f"broker-{one.node_id}", host="127.0.0.1", port=one.status_port)

@@ -240,7 +240,8 @@ def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
     def is_said() -> bool:
         told = status.status()
         seen.append(tuple(problem.code for problem in told.problems))
-        return told.state is PartState.DEGRADED
+        # While it is cut off, it reports that there is no quorum.
+        return told.state is PartState.DEGRADED and "fenced" in seen[-1]
 
     # If one response tells the broker of its fencing and of its return, its status never shows
     # the fencing. Then cut it off again.
