@@ -36,8 +36,8 @@ def _backlog(bench: Bench, on: Servers, name: str) -> Figures:
         "defaults": {"windows": ["all"]},
         "metrics": [{"name": METRIC, "from": name, "key": column, "measure": "count"}],
     }
-    warm = list(generated(name, bench.options.sized(100_000, 10_000), bench.options.seed))
-    given = list(generated(name, bench.options.sized(500_000, 30_000), bench.options.seed + 1))
+    warm = list(generated(name, bench.options.sized(50_000, 10_000), bench.options.seed))
+    given = list(generated(name, bench.options.sized(200_000, 30_000), bench.options.seed + 1))
     with StreamRig(on, bench.new_folder(name), section, topic) as rig:
         rig.warm_up(FILE, _octets(warm))
         figures = rig.backlog(FILE, _octets(given))
