@@ -20,6 +20,7 @@ DOCKER = "needs Docker; tests/unit/appliance/test_in_containers.py compares the 
 SETUP = "sets the machine up; tests/e2e/test_up_counts.py starts and ends a mill"
 RESTORE = "needs a folder without a mill; tests/e2e/test_backup.py restores one"
 
+FOUR = "needs four brokers; tests/e2e/test_brokers_come_and_go.py adds and removes one"
 SEVERAL = "needs several brokers; tests/interop/test_reassign_live.py moves replicas"
 
 NOT_RUN = {
@@ -29,8 +30,10 @@ NOT_RUN = {
     "docs/backup.md ./millrace restore": RESTORE,
     "docs/containers.md docker compose": DOCKER,
     "docs/containers.md mysql": DOCKER,
+    "docs/howto/add-a-broker.md ./millrace": FOUR,
     "docs/howto/existing-kafka.md make up": SETUP,
     "docs/howto/move-replicas.md ./millrace": SEVERAL,
+    "docs/howto/remove-a-broker.md ./millrace": FOUR,
     "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",
     "docs/install.md pip install": INTERNET,
     "docs/security.md ./millrace user": "asks for a password; tests/interop/test_user_commands.py",
@@ -42,6 +45,7 @@ NOT_RUN = {
 """The pages and the beginnings of commands that are not run, each with the reason."""
 
 NOT_PASTED: dict[str, str] = {
+    "docs/howto/add-a-broker.md": "adds a fourth broker to a mill of three",
     "docs/howto/existing-kafka.md": "as docs/kafka.md",
     "docs/howto/existing-spark.md": "as docs/spark.md",
     "docs/kafka.md": "names another cluster; tests/e2e/test_existing_kafka.py counts over one",
