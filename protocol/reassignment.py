@@ -8,6 +8,14 @@ other replicas are the *original* ones.
 
 from collections.abc import Collection, Sequence
 
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+"""The settings of brokers that limit copies, sent and received, in bytes a second."""
+
+LEADER_LIST = "leader.replication.throttled.replicas"
+FOLLOWER_LIST = "follower.replication.throttled.replicas"
+"""The settings of topics that name the replicas whose copies are limited."""
+
 
 def original_replicas(replicas: Sequence[int], adding: Collection[int]) -> tuple[int, ...]:
     """Return the replicas that the reassignment did not add, in the order of the assignment."""

@@ -13,16 +13,18 @@ from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
 from protocol.client.config_admin import alter_configs, describe_configs
 from protocol.client.reassignment_admin import Reassignment
-from protocol.reassignment import original_replicas
+from protocol.reassignment import (
+    FOLLOWER_LIST,
+    FOLLOWER_RATE,
+    LEADER_LIST,
+    LEADER_RATE,
+    original_replicas,
+)
 from protocol.types import TopicPartition
 
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
 BROKER_KEYS = (LEADER_RATE, FOLLOWER_RATE, "replica.alter.log.dirs.io.max.bytes.per.second")
 """The keys of brokers. The last one is Kafka's, for copies between folders of one broker."""
 
-LEADER_LIST = "leader.replication.throttled.replicas"
-FOLLOWER_LIST = "follower.replication.throttled.replicas"
 TOPIC_KEYS = (LEADER_LIST, FOLLOWER_LIST)
 
 LIST_LENGTH_MAX = 32_767

@@ -24,7 +24,13 @@ from broker.replicas.replica import Replica
 from broker.replication.partition import FollowerRole, LeaderRole, OfflineRole
 from broker.replication.progress import FollowerStatus
 from broker.replication.tracked import CopyPause
-from protocol.reassignment import effective_min_isr, is_under_replicated, original_replicas
+from protocol.reassignment import (
+    FOLLOWER_RATE,
+    LEADER_RATE,
+    effective_min_isr,
+    is_under_replicated,
+    original_replicas,
+)
 from protocol.types import NO_NODE, TopicPartition, uuid_to_base64
 
 _ROLES: Mapping[type, str] = {
@@ -45,8 +51,8 @@ NEEDED_NAMED_MAX = 10
 """The largest number of partitions that are named for each needed broker."""
 
 _THROTTLES: Mapping[str, str] = {
-    "leader_rate": "leader.replication.throttled.rate",
-    "follower_rate": "follower.replication.throttled.rate",
+    "leader_rate": LEADER_RATE,
+    "follower_rate": FOLLOWER_RATE,
 }
 
 Followed = Mapping[TopicPartition, tuple[FollowerStatus, ...]]

@@ -7,7 +7,7 @@ stay open.
 from collections.abc import Iterable
 
 from monitor.state.alert import Observed, Rule
-from monitor.state.moves import MoveView
+from monitor.state.moves import MoveView, by_topic
 from monitor.state.placement import doubled_racks
 from monitor.state.snapshot import Snapshot
 from monitor.views import changes
@@ -29,9 +29,7 @@ def move_stands(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
     """Return for each topic how long its reassignments have not advanced."""
     if not _is_known(snapshot):
         return None
-    topics: dict[str, list[MoveView]] = {}
-    for move in snapshot.moves:
-        topics.setdefault(move.topic, []).append(move)
+    topics = by_topic(snapshot.moves)
     return [_still(rule, topic, moves, snapshot) for topic, moves in topics.items()]
 
 

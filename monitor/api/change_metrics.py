@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from monitor.state.moves import MoveView
+from monitor.state.moves import by_topic
 from monitor.state.placement import doubled_racks
 from monitor.state.snapshot import Snapshot
 from monitor.views import changes
@@ -15,9 +15,7 @@ from monitor.views import changes
 
 def change_metrics(snapshot: Snapshot) -> Iterable[Metric]:
     """Yield the families about reassignments, brokers, racks, voters and levels."""
-    topics: dict[str, list[MoveView]] = {}
-    for move in snapshot.moves:
-        topics.setdefault(move.topic, []).append(move)
+    topics = by_topic(snapshot.moves)
     now_ms = snapshot.taken_at_ms
     yield _family(
         "move_to_go_bytes", "Bytes that the moves of a topic still lack", "topic",

@@ -15,17 +15,11 @@ from monitor.state.moves import BrokersNow, MoveView, MovingPartition, ReplicaCo
 from monitor.state.reading import KafkaReading, NodeReading, PartAnswer
 from monitor.state.snapshot import BrokerView, QuorumReplicaView, Snapshot
 from monitor.views import render
-from protocol.reassignment import original_replicas
+from protocol.reassignment import FOLLOWER_LIST, LEADER_LIST, original_replicas
 from protocol.status import PartStatus
 from protocol.types import TopicPartition
 
 Details = Mapping[str, Any]
-
-THROTTLE_LISTS = (
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-)
-"""The settings of topics that name the replicas whose copies are limited."""
 
 
 @dataclass(slots=True)
@@ -176,7 +170,10 @@ def move_views(
             part.removing_replicas,
             min_in_sync_of(part.topic_partition.topic, kafka),
             "compact" in (_setting(part.topic_partition.topic, "cleanup.policy", kafka) or ""),
-            any(_setting(part.topic_partition.topic, key, kafka) for key in THROTTLE_LISTS),
+            any(
+                _setting(part.topic_partition.topic, key, kafka)
+                for key in (LEADER_LIST, FOLLOWER_LIST)
+            ),
             sizes.get(part.topic_partition, {}),
             copies.get(part.topic_partition, {}),
         )

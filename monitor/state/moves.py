@@ -171,6 +171,14 @@ def in_order(moves: Iterable[MoveView]) -> list[MoveView]:
     return sorted(moves, key=lambda one: (one.is_queued, not one.is_standing))
 
 
+def by_topic(moves: Iterable[MoveView]) -> dict[str, list[MoveView]]:
+    """Return the reassignments of each topic that has any."""
+    found: dict[str, list[MoveView]] = {}
+    for one in moves:
+        found.setdefault(one.topic, []).append(one)
+    return found
+
+
 def unanswered(moves: Sequence[MoveView]) -> tuple[MoveView, ...]:
     """Return the last known reassignments in a cycle in which no broker answered."""
     return tuple(

@@ -7,10 +7,11 @@ sentences. The page orders nothing, so each sentence comes with the command to t
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from monitor.state.moves import MoveView, sum_of
+from monitor.state.moves import MoveView, by_topic, sum_of
 from monitor.state.placement import Skew, Spread, doubled_racks, skew_of, usable_brokers
 from monitor.state.snapshot import BrokerView, Snapshot, TopicView
 from monitor.views import render
+from protocol.reassignment import FOLLOWER_LIST, FOLLOWER_RATE, LEADER_LIST, LEADER_RATE
 
 STANDS_MS = 300_000
 """The time without a byte after which a reassignment stands."""
@@ -18,11 +19,10 @@ STANDS_MS = 300_000
 GONE_MS = 600_000
 """The time after which a broker that is away and has replicas is reported."""
 
-RATE_KEYS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-LIST_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 CORDON_KEY = "cordoned.log.dirs"
 SET_AT_RUN_TIME = "DYNAMIC_TOPIC_CONFIG"
 VOTERS_MIN = 3
+ADD_VOTER = "for a broker N that does not vote: ./millrace broker add N --voter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +203,10 @@ def standing_text(moves: Sequence[MoveView]) -> str:
 
 
 def _standing(snapshot: Snapshot) -> Iterator[Advice]:
-    topics: dict[str, list[MoveView]] = {}
-    for move in snapshot.moves:
-        if (still_ms(move, snapshot.taken_at_ms) or 0) > STANDS_MS:
-            topics.setdefault(move.topic, []).append(move)
-    for topic, moves in topics.items():
+    standing = (
+        one for one in snapshot.moves if (still_ms(one, snapshot.taken_at_ms) or 0) > STANDS_MS
+    )
+    for topic, moves in by_topic(standing).items():
         yield Advice(
             "move_stands", topic, standing_text(moves),
             "remove the cause, or end the move: ./millrace reassign cancel",
@@ -228,7 +227,11 @@ def throttles_left(snapshot: Snapshot) -> Iterator[Advice]:
     if snapshot.moves:
         return
     for broker in snapshot.brokers:
-        rates = zip(RATE_KEYS, (broker.facts.leader_rate, broker.facts.follower_rate), strict=True)
+        rates = zip(
+            (LEADER_RATE, FOLLOWER_RATE),
+            (broker.facts.leader_rate, broker.facts.follower_rate),
+            strict=True,
+        )
         known = {key: rate for key, rate in rates if rate is not None}
         if known:
             rate = render.size(min(known.values()))
@@ -248,7 +251,7 @@ def throttles_left(snapshot: Snapshot) -> Iterator[Advice]:
 
 def _lists_of(topic: TopicView) -> list[str]:
     """Return the lists of limited replicas that were set for a topic at run time."""
-    entries = {key: topic.config.get(key, (None, "")) for key in LIST_KEYS}
+    entries = {key: topic.config.get(key, (None, "")) for key in (LEADER_LIST, FOLLOWER_LIST)}
     return [key for key, (value, source) in entries.items() if value and source == SET_AT_RUN_TIME]
 
 
@@ -280,7 +283,7 @@ def two_voters() -> Advice:
     return Advice(
         "two_voters", "quorum",
         "the quorum has two voters, so no controller can be elected when one of them fails",
-        "./millrace cluster grow",
+        ADD_VOTER,
     )  # fmt: skip
 
 
@@ -292,7 +295,7 @@ def _voters(snapshot: Snapshot) -> Iterator[Advice]:
         yield Advice(
             "one_voter", "quorum",
             "one broker votes alone although several belong to the cluster, so all stop with it",
-            "./millrace cluster grow",
+            ADD_VOTER,
         )  # fmt: skip
 
 

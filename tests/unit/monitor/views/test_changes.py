@@ -1,11 +1,14 @@
 """Changes of the cluster in words: what is under way, and what an operator must do."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from monitor.state.broker_facts import BrokerFacts, Leaving
 from monitor.state.snapshot import BrokerView, Snapshot
+from monitor.views import changes
 from monitor.views.changes import (
     GONE_MS,
     STANDS_MS,
@@ -20,6 +23,9 @@ from monitor.views.changes import (
 from monitor.views.findings import findings_of
 from tests.unit.monitor.readings import GROUP
 from tests.unit.monitor.scene import CHANGING, FLOWING, THREE, Mill
+
+SURFACE = Path(__file__).parents[2] / "appliance" / "public_surface.txt"
+"""The commands, options and other names that users type."""
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +201,20 @@ def test_partitions_that_double_a_rack_are_named(changing: Snapshot) -> None:
         "two replicas in one rack although another rack has none"
     )
     assert any("rule broken" in value for _, value in skew_facts(together))
+
+
+def test_every_command_that_a_sentence_names_exists() -> None:
+    """The page tells the operator to type these commands."""
+    known = {
+        line.removeprefix("command ")
+        for line in SURFACE.read_text().splitlines()
+        if line.startswith("command ")
+    }
+    named = set(re.findall(r"\./(millrace [a-z-]+)( [a-z]+)?", Path(changes.__file__).read_text()))
+    assert len(named) >= 8
+    for command, word in named:
+        is_group = any(re.match(rf"{command} [a-z]", one) for one in known)
+        assert (command + word if is_group else command) in known
 
 
 def test_a_quorum_without_a_spare_voter_is_named(changing: Snapshot) -> None:
