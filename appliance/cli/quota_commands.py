@@ -16,7 +16,7 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.output import CommandError, Exit, tell
+from appliance.output import CommandError, Exit, counted, tell
 
 app = group_of_commands("How much clients may send, read and ask.")
 
@@ -102,5 +102,5 @@ def remove(
         raise CommandError(f"{row['for']} has no such quota; see `millrace quota list`",
                            Exit.NOT_FOUND)  # fmt: skip
     with_cluster(bootstrap, timeout, lambda cluster: alter_quotas(cluster, entity, changes))
-    text = f"{row['for']}: {len(changes)} quotas are removed"
+    text = f"{row['for']}: removed {counted(len(changes), 'quota')}"
     tell(text, "quota/1", {**row, "change": "removed"}, as_json)

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.kafka import reassign
-from appliance.kafka.removal import ALREADY_DONE, TRIES_MAX, uncordon
+from appliance.kafka.removal import ALREADY_DONE, TRIES_MAX, quorum_of, uncordon
 from appliance.kafka.removal_plan import GiveVote
 from protocol.client.broker_admin import registered_brokers
 from protocol.client.cluster import Cluster
-from protocol.client.errors import UnsupportedVersion
-from protocol.client.quorum_admin import QuorumInfo, add_voter, describe_quorum
+from protocol.client.quorum_admin import QuorumInfo, add_voter
 from protocol.errors import ApiError
 
 
@@ -91,16 +90,12 @@ async def look(cluster: Cluster, node_id: int) -> AdditionState:
     """Ask for the state of the cluster. Raises ApiError and ClientError."""
     current = await cluster.metadata((), refresh=True)
     is_in_service = node_id in current.brokers
-    try:
-        quorum = await describe_quorum(cluster)
-    except UnsupportedVersion:
-        quorum = None
     return AdditionState(
         node_id,
         frozenset(await registered_brokers(cluster)),
         is_in_service,
         is_in_service and bool(await reassign.cordoned(cluster, [node_id])),
-        quorum,
+        await quorum_of(cluster),
     )
 
 

@@ -31,7 +31,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.config_admin import alter_configs, describe_configs
 from protocol.client.election_admin import ElectionType, elect_leaders
 from protocol.client.errors import ConnectionLost, UnsupportedVersion
-from protocol.client.quorum_admin import add_voter, describe_quorum, remove_voter
+from protocol.client.quorum_admin import QuorumInfo, add_voter, describe_quorum, remove_voter
 from protocol.copy_progress import CopyEstimate
 from protocol.errors import ApiError, ErrorCode
 
@@ -54,18 +54,23 @@ ALREADY_DONE = frozenset(
 async def look(cluster: Cluster, node_id: int) -> RemovalState:
     """Ask for the state of the cluster. Raises ApiError and ClientError."""
     replicas = await reassign.look(cluster)
-    try:
-        quorum = await describe_quorum(cluster)
-    except UnsupportedVersion:
-        quorum = None
     return RemovalState(
         node_id,
         replicas,
         await registered_brokers(cluster),
         await reassign.cordoned(cluster, replicas.brokers),
-        quorum,
+        await quorum_of(cluster),
         await _factors(cluster, min(replicas.brokers)),
     )
+
+
+async def quorum_of(cluster: Cluster) -> QuorumInfo | None:
+    """Return the metadata quorum; None for a cluster that has none. Raises ApiError and
+    ClientError."""
+    try:
+        return await describe_quorum(cluster)
+    except UnsupportedVersion:
+        return None
 
 
 async def _factors(cluster: Cluster, node_id: int) -> Mapping[str, int]:

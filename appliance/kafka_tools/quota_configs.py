@@ -9,9 +9,16 @@ from appliance.output import CommandError, Exit, out
 from protocol.client.cluster import Cluster
 from protocol.client.quota_admin import alter_quotas, any_name, describe_quotas, exactly
 from protocol.errors import ApiError
-from protocol.security.quota import CLIENT_ID, CLIENT_KEYS, USER, QuotaEntity, entity_of
+from protocol.security.quota import (
+    CLIENT_ID,
+    CLIENT_KEYS,
+    MUTATION_RATE,
+    USER,
+    QuotaEntity,
+    entity_of,
+)
 
-QUOTA_KEYS = frozenset({*CLIENT_KEYS, "controller_mutation_rate"})
+QUOTA_KEYS = frozenset({*CLIENT_KEYS, MUTATION_RATE})
 """Kafka's quotas of users and clients. The brokers refuse the last one."""
 
 USERS, CLIENTS = "users", "clients"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 
 from broker.controller.outcome import ControllerDecision
 from broker.metadata.image import MetadataImage
@@ -91,7 +90,7 @@ def _key_of(entry: AlteredQuota) -> QuotaEntity:
 
 def _records_of(entry: AlteredQuota, image: MetadataImage) -> list[ClientQuotaRecord]:
     """Return the records of one entity. Raises ApiError."""
-    keys = _keys_of(entry.entity)
+    _check_entity(entry.entity)
     entity = _key_of(entry)
     present = image.quotas.get(entity, {})
     twice = [key for key, count in Counter(op.key for op in entry.ops).items() if count > 1]
@@ -103,14 +102,14 @@ def _records_of(entry: AlteredQuota, image: MetadataImage) -> list[ClientQuotaRe
             if op.key in present:
                 records.append(quota_record(entity, op.key, 0.0, remove=True))
             continue
-        _check_value(op, keys)
+        _check_value(op)
         if present.get(op.key) != op.value:
             records.append(quota_record(entity, op.key, op.value))
     return records
 
 
-def _keys_of(entity: list[QuotaEntityPart]) -> Mapping[str, bool]:
-    """Return the keys that an entity can have. Raises ApiError if there is no such entity."""
+def _check_entity(entity: list[QuotaEntityPart]) -> None:
+    """Raise ApiError if an entity can have no quotas."""
     if not entity:
         raise _invalid("Invalid empty client quota entity")
     kinds = [part.entity_type for part in entity]
@@ -129,20 +128,19 @@ def _keys_of(entity: list[QuotaEntityPart]) -> Mapping[str, bool]:
             "quotas of addresses are not supported: the settings max.connections.per.ip and"
             " max.connection.creation.rate limit new connections"
         )
-    return CLIENT_KEYS
 
 
-def _check_value(op: QuotaOperation, keys: Mapping[str, bool]) -> None:
+def _check_value(op: QuotaOperation) -> None:
     """Raise ApiError if a quota cannot have this value."""
     if op.key == MUTATION_RATE:
         raise _invalid(f"{MUTATION_RATE} is not supported: there is no quota for changes of topics")
-    if op.key not in keys:
+    if op.key not in CLIENT_KEYS:
         raise _invalid(f"Invalid configuration key {op.key}")
     if not math.isfinite(op.value):
         raise _invalid(f"found {op.value} for {op.key}, expected a number")
     if op.value <= 0:
         raise _invalid(f"Quota {op.key} must be greater than 0")
-    if not keys[op.key]:
+    if not CLIENT_KEYS[op.key]:
         return
     if op.value > LONG_MAX:
         raise _invalid(f"Proposed value for {op.key} is too large for a LONG.")

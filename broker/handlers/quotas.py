@@ -20,10 +20,7 @@ from protocol.messages.quotas import (
     QuotaValue,
 )
 from protocol.security.acl import AclOperation
-from protocol.security.quota import CLIENT_ID, IP, USER, QuotaEntity
-
-EXACT, DEFAULT, ANY_NAME = 0, 1, 2
-"""The match types of a component."""
+from protocol.security.quota import ANY_NAME, CLIENT_ID, DEFAULT, EXACT, IP, USER, QuotaEntity
 
 
 class QuotaHandlers:

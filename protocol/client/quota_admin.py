@@ -14,13 +14,10 @@ from protocol.messages.quotas import (
     QuotaFilterComponent,
     QuotaOperation,
 )
-from protocol.security.quota import QuotaEntity, entity_of
+from protocol.security.quota import ANY_NAME, DEFAULT, EXACT, QuotaEntity, entity_of
 
 if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
-
-EXACT, DEFAULT, ANY_NAME = 0, 1, 2
-"""The match types of a filter."""
 
 
 def exactly(kind: str, name: str | None) -> QuotaFilterComponent:

@@ -118,9 +118,7 @@ def test_librdkafka_pauses_and_loses_nothing(
     assert slow.told
     read(broker, "free", 2 * COUNT, free)
     assert not free.told
-    assert quota("remove", "--client-id", "limited") == (
-        "client-id limited: 2 quotas are removed\n"
-    )
+    assert quota("remove", "--client-id", "limited") == ("client-id limited: removed 2 quotas\n")
     limited.told.clear()
     write(broker, "limited", limited)
     assert not limited.told
