@@ -13,10 +13,12 @@ from broker.limit_keys import LimitKeys
 from broker.settings import INT_MAX, LONG_MAX, ConfigType, setting
 
 DEFAULT_FACTOR = "default.replication.factor"
+OFFSETS_FACTOR = "offsets.topic.replication.factor"
 TRANSACTIONS_FACTOR = "transaction.state.log.replication.factor"
+TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 FACTORS = (
     DEFAULT_FACTOR,
-    "offsets.topic.replication.factor",
+    OFFSETS_FACTOR,
     TRANSACTIONS_FACTOR,
 )
 """The keys for the number of replicas of new topics."""

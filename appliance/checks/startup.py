@@ -197,15 +197,12 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
             f"restore the folders or a backup, or move {mill.home.data} away to start afresh",
         )
         return
-    is_grown = len(voters) == 1 < len(configured)
     missing = sorted(set(voters) - set(configured))
-    if not is_grown and not missing:
+    if not missing:
         return
     stated = str(len(voters)) if voters == tuple(range(1, len(voters) + 1)) else str(list(voters))
     whose = f"brokers {', '.join(map(str, voters))}" if voters[1:] else f"broker {voters[0]} alone"
-    if is_grown:
-        why = "one broker cannot grow to three yet"
-    elif len(configured) == 1:
+    if len(configured) == 1:
         why = "three brokers cannot shrink to one"
     else:
         why = (

@@ -27,7 +27,8 @@ from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, say
 
 if TYPE_CHECKING:
-    from appliance.kafka.addition import AdditionState, AdditionStep
+    from appliance.kafka.addition import AdditionState
+    from appliance.kafka.membership_steps import MembershipStep
     from protocol.client.cluster import Cluster
 
 START_TIMEOUT_S = 600.0
@@ -100,7 +101,7 @@ def _refuse_unlisted(broker: int) -> None:
         )
     if len(ids) == 1:
         raise CommandError(
-            "this mill began with one broker, and cannot take more yet", Exit.CONDITION
+            "this mill has one broker: `./millrace cluster grow` makes three of it", Exit.CONDITION
         )
     wanted = ", ".join(map(str, sorted({*ids, broker})))
     raise CommandError(
@@ -131,9 +132,9 @@ def _proceed(
 
     with progress_line() as line:
         if is_ours and lifecycle.is_running(context.home()):
-            _wait_healthy(broker)
+            wait_healthy(broker)
 
-        def begin(step: "AdditionStep") -> None:
+        def begin(step: "MembershipStep") -> None:
             line.end()
             say(str(step))
 
@@ -143,13 +144,13 @@ def _proceed(
                 broker,
                 votes=votes,
                 on_step=begin,
-                on_wait=lambda step: line.show(str(step)),
+                on_wait=lambda step, _: line.show(str(step)),
             )
 
         with_cluster(bootstrap, timeout, work)
 
 
-def _wait_healthy(broker: int) -> None:
+def wait_healthy(broker: int) -> None:
     """Wait until the supervisor finds the broker healthy. Raises CommandError with its reason."""
     name = f"{BROKER_PREFIX}{broker}"
     try:

@@ -24,11 +24,12 @@ from appliance.cli.reassign_commands import cancellation
 from appliance.cli.reassign_throttle import copies_text, parse_rate, rate_text, remove_throttle
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.operate import lifecycle
-from appliance.output import CommandError, Exit, counted, say, size_text
+from appliance.output import CommandError, Exit, say
 
 if TYPE_CHECKING:
-    from appliance.kafka.reassign import DiskUse
-    from appliance.kafka.removal_plan import RemovalState, RemovalStep
+    from appliance.kafka.membership_steps import MembershipStep
+    from appliance.kafka.removal_plan import RemovalState
+    from appliance.kafka.replica_copies import DiskUse
     from protocol.client.cluster import Cluster
     from protocol.copy_progress import CopyEstimate
 
@@ -100,17 +101,17 @@ def _plan(
 
     Raises CommandError if the broker cannot be removed.
     """
-    from appliance.kafka import reassign, removal
+    from appliance.kafka import removal, replica_copies
     from appliance.kafka.removal_plan import refuse_removal, remaining_steps
 
     async def survey(cluster: "Cluster") -> "tuple[RemovalState, DiskUse]":
         state = await removal.look(cluster, broker)
-        return state, await reassign.disk_use(cluster, state.replicas.brokers)
+        return state, await replica_copies.disk_use(cluster, state.replicas.brokers)
 
     state, disks = with_cluster(bootstrap, timeout, survey)
     refuse_removal(state)
     targets = state.plan.targets
-    short = reassign.check_room(dict(targets), state.replicas, disks) if targets else []
+    short = replica_copies.check_room(dict(targets), state.replicas, disks) if targets else []
     if short and not force:
         raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
     steps = remaining_steps(state)
@@ -119,21 +120,10 @@ def _plan(
         for number, step in enumerate(steps, 1)
     ]
     emit("broker-remove/1", rows, output, as_json)
-    return state, [*_copies(state, disks), *_remarks(state, rate), *short]
-
-
-def _copies(state: "RemovalState", disks: "DiskUse") -> list[str]:
-    """Return a sentence for each broker that gets copies."""
-    copied: dict[int, list[Any]] = {}
-    for tp, target in sorted(state.plan.targets.items()):
-        partition = state.replicas.find(tp)
-        for one in target:
-            if partition is None or one not in partition.in_sync_replicas:
-                copied.setdefault(one, []).append(tp)
-    return [
-        f"to be copied to broker {one}: {counted(len(tps), 'replica')}, "
-        f"{size_text(sum(disks.missing(tp, one) for tp in tps))}"
-        for one, tps in sorted(copied.items())
+    return state, [
+        *replica_copies.copied_text(targets, state.replicas, disks),
+        *_remarks(state, rate),
+        *short,
     ]
 
 
@@ -158,11 +148,10 @@ def _proceed(
 
     with progress_line() as line:
 
-        def wait(left: int, estimate: "CopyEstimate | None") -> None:
-            text = f"{counted(left, 'partition')} of broker {state.node_id} left"
-            line.show(text if estimate is None else f"{text}; {copies_text(estimate)}")
+        def wait(step: "MembershipStep", estimate: "CopyEstimate | None") -> None:
+            line.show(str(step) if estimate is None else f"{step}; {copies_text(estimate)}")
 
-        def begin(step: "RemovalStep") -> None:
+        def begin(step: "MembershipStep") -> None:
             line.end()
             say(str(step))
 
@@ -207,6 +196,7 @@ def _abort(
     timeout: float,
 ) -> None:
     from appliance.kafka import reassign, removal
+    from appliance.kafka.membership import uncordon
     from appliance.kafka.removal_plan import way_back
 
     async def survey(cluster: "Cluster") -> Any:
@@ -233,7 +223,7 @@ def _abort(
     async def take_back(cluster: "Cluster") -> Any:
         errors = await reassign.start(cluster, dict.fromkeys(back.cancelled))
         if back.is_cordoned:
-            await removal.uncordon(cluster, broker)
+            await uncordon(cluster, broker)
         return errors
 
     errors = with_cluster(bootstrap, timeout, take_back)

@@ -68,7 +68,7 @@ def execute(
 
     The same plan again continues where it was interrupted, and can change the throttle.
     """
-    from appliance.kafka import reassign, reassignment_files
+    from appliance.kafka import reassign, reassignment_files, replica_copies
 
     rate = None if throttle is None else parse_rate(throttle)
     text = reassignment_files.read(str(plan))
@@ -78,9 +78,11 @@ def execute(
     async def survey(cluster: "Cluster") -> Any:
         found = await reassign.look(cluster, {tp.topic for tp in targets})
         if folders:
-            reassign.check_folders(folders, await reassign.folders_of(cluster, found.brokers))
+            replica_copies.check_folders(
+                folders, await replica_copies.folders_of(cluster, found.brokers)
+            )
         reassign.check_targets(targets, found, await reassign.cordoned(cluster, found.brokers))
-        return found, await reassign.disk_use(cluster, found.brokers)
+        return found, await replica_copies.disk_use(cluster, found.brokers)
 
     found, disks = with_cluster(bootstrap, timeout, survey)
     states = {tp: found.state(tp, target) for tp, target in targets.items()}
@@ -88,7 +90,7 @@ def execute(
     emit("reassign-execute/1", move_rows(found, new), output, as_json, nothing="nothing to start")
     is_running = any(state is reassign.MoveState.MOVING for state in states.values())
     if new or (is_running and rate is not None):
-        short = reassign.check_room(targets, found, disks) if new else []
+        short = replica_copies.check_room(targets, found, disks) if new else []
         if short and not force:
             raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
         lines = [*_summary(found, new, disks.largest), *short]
@@ -154,7 +156,7 @@ def _keep_rollback(path: Path, before: "Mapping[TopicPartition, Sequence[int]]")
 
 
 def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Path) -> None:
-    from appliance.kafka import reassign
+    from appliance.kafka import replica_copies
 
     try:
         with progress_line() as line:
@@ -165,7 +167,7 @@ def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Pat
                 line.show(moved if estimate is None else f"{moved}; {copies_text(estimate)}")
 
             ended = with_cluster(
-                bootstrap, timeout, lambda cluster: reassign.follow(cluster, targets, left)
+                bootstrap, timeout, lambda cluster: replica_copies.follow(cluster, targets, left)
             )
     except KeyboardInterrupt:
         say(
@@ -232,9 +234,9 @@ def list_moves(
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """The partitions that move, and the replicas that are still copied, with their bytes."""
-    from appliance.kafka import reassign
+    from appliance.kafka import replica_copies
 
-    found, disks = with_cluster(bootstrap, timeout, reassign.look_at_copies)
+    found, disks = with_cluster(bootstrap, timeout, replica_copies.look_at_copies)
     rows: list[Row] = []
     for tp, moving in sorted(found.moving.items()):
         partition = found.find(tp)

@@ -108,6 +108,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "dump_log",
         "Check log files and their index files; exit code 3 when anything is damaged.",
     ),
+    "cluster": CommandEntry("cluster_commands", "app", "The cluster as a whole."),
     "broker": CommandEntry("broker_commands", "app", "Brokers of the cluster."),
     "reassign": CommandEntry("reassign_commands", "app", "Move replicas between brokers."),
     "elect-leader": CommandEntry(

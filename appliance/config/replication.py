@@ -11,14 +11,18 @@ from appliance.config.document import Document
 from appliance.config.faults import found_text
 from appliance.config.model import BROKER_COUNTS, MillConfig, Scalar
 from broker.config import BROKER_ROWS, TOPIC_ROWS
-from broker.node_keys import DEFAULT_FACTOR, FACTORS, TRANSACTIONS_FACTOR
+from broker.node_keys import (
+    DEFAULT_FACTOR,
+    FACTORS,
+    TRANSACTIONS_FACTOR,
+    TRANSACTIONS_MIN_ISR,
+)
 from broker.settings import Setting, WrongValue, parse
 
 REPLICAS = max(BROKER_COUNTS)
 """The number of replicas of a partition, unless there are fewer brokers."""
 
 MIN_ISR = "min.insync.replicas"
-TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 
 
 def replication_settings(brokers: int) -> dict[str, Scalar]:

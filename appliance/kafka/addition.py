@@ -4,17 +4,23 @@
 reports, and each of them can be repeated.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from appliance.kafka import reassign
-from appliance.kafka.removal import ALREADY_DONE, TRIES_MAX, quorum_of, uncordon
-from appliance.kafka.removal_plan import GiveVote
+from appliance.kafka.membership import StepTaker, quorum_of
+from appliance.kafka.membership_steps import (
+    GiveVote,
+    MembershipStep,
+    Uncordon,
+    WaitForMetadata,
+    WaitForService,
+)
+from appliance.kafka.reassign import ClusterReplicas
 from protocol.client.broker_admin import registered_brokers
 from protocol.client.cluster import Cluster
-from protocol.client.quorum_admin import QuorumInfo, add_voter
-from protocol.errors import ApiError
+from protocol.client.quorum_admin import QuorumInfo
+from protocol.copy_progress import CopyEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,45 +28,20 @@ class AdditionState:
     """What a cluster reports about a broker that joins it. `quorum` is None if there is none."""
 
     node_id: int
+    replicas: ClusterReplicas
     registered: frozenset[int]
-    is_in_service: bool
     is_cordoned: bool
     quorum: QuorumInfo | None
+
+    @property
+    def is_in_service(self) -> bool:
+        """True if the broker runs and serves clients."""
+        return self.node_id in self.replicas.brokers
 
     @property
     def voters(self) -> frozenset[int]:
         """The ids of all voters."""
         return frozenset(one.node_id for one in self.quorum.voters) if self.quorum else frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class WaitForService:
-    """Wait until the broker has the cluster's metadata and serves clients."""
-
-    node_id: int
-
-    def __str__(self) -> str:
-        return f"wait until broker {self.node_id} is in service"
-
-
-@dataclass(frozen=True, slots=True)
-class Uncordon:
-    """Let the broker get new replicas. An id that was removed comes back cordoned."""
-
-    node_id: int
-
-    def __str__(self) -> str:
-        return f"let broker {self.node_id} get new replicas"
-
-
-@dataclass(frozen=True, slots=True)
-class WaitForMetadata:
-    """Wait until the leader of the quorum knows the broker as an observer."""
-
-    node_id: int
-
-    def __str__(self) -> str:
-        return f"wait until the quorum observes broker {self.node_id}"
 
 
 AdditionStep = WaitForService | Uncordon | WaitForMetadata | GiveVote
@@ -88,12 +69,12 @@ def steps_to_add(state: AdditionState, *, votes: bool) -> list[AdditionStep]:
 
 async def look(cluster: Cluster, node_id: int) -> AdditionState:
     """Ask for the state of the cluster. Raises ApiError and ClientError."""
-    current = await cluster.metadata((), refresh=True)
-    is_in_service = node_id in current.brokers
+    replicas = await reassign.look(cluster, ())
+    is_in_service = node_id in replicas.brokers
     return AdditionState(
         node_id,
+        replicas,
         frozenset(await registered_brokers(cluster)),
-        is_in_service,
         is_in_service and bool(await reassign.cordoned(cluster, [node_id])),
         await quorum_of(cluster),
     )
@@ -104,40 +85,17 @@ async def add(
     node_id: int,
     *,
     votes: bool,
-    on_step: Callable[[AdditionStep], None],
-    on_wait: Callable[[AdditionStep], None],
+    on_step: Callable[[MembershipStep], None],
+    on_wait: Callable[[MembershipStep, CopyEstimate | None], None],
 ) -> None:
-    """Take the steps until the broker is a full member.
+    """Take the steps until the broker is a full member. The callbacks are those of `StepTaker`.
 
-    `on_step` gets each step before it is taken, `on_wait` a step that waits. Raises ApiError
-    and ClientError.
+    Raises ApiError and ClientError.
     """
-    last: AdditionStep | None = None
-    tries = 0
-    while steps := steps_to_add(await look(cluster, node_id), votes=votes):
-        step = steps[0]
-        if step == last:
-            on_wait(step)
-            await asyncio.sleep(reassign.POLL_S)
-        else:
-            on_step(step)
-            tries = 0
-        last = step
-        try:
-            await _take(cluster, step)
-        except ApiError as error:
-            tries += 1
-            is_done = error.code in ALREADY_DONE
-            # An observer that is behind by more than a second is refused for a moment.
-            if not is_done and (not isinstance(step, GiveVote) or tries == TRIES_MAX):
-                raise
-
-
-async def _take(cluster: Cluster, step: AdditionStep) -> None:
-    match step:
-        case Uncordon(node_id):
-            await uncordon(cluster, node_id)
-        case GiveVote(node_id, directory_id):
-            await add_voter(cluster, node_id, directory_id)
-        case WaitForService() | WaitForMetadata():
-            pass
+    taker = StepTaker(on_step, on_wait)
+    while True:
+        state = await look(cluster, node_id)
+        steps = steps_to_add(state, votes=votes)
+        if not steps:
+            return
+        await taker.take(cluster, state.replicas, steps[0])

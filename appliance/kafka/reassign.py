@@ -4,21 +4,17 @@ The plan is made by `move_plan`, which is pure. The brokers carry a reassignment
 so every function here can be repeated, and none has to run until the end.
 """
 
-import asyncio
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from appliance.kafka.move_plan import PlacedPartition
-from appliance.kafka.reassignment_files import Folders, Targets
+from appliance.kafka.reassignment_files import Targets
 from appliance.kafka.topics import views
-from appliance.output import CommandError, Exit, size_text
+from appliance.output import CommandError, Exit
 from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
 from protocol.client.config_admin import describe_configs
-from protocol.client.log_admin import LogDir, describe_log_dirs
 from protocol.client.metadata import BrokerInfo
 from protocol.client.reassignment_admin import (
     Reassignment,
@@ -26,7 +22,6 @@ from protocol.client.reassignment_admin import (
     list_reassignments,
 )
 from protocol.client.topic_details import PartitionDetails, TopicDetails, describe_topics
-from protocol.copy_progress import CopyEstimate, CopyProgress, CopySample
 from protocol.errors import ApiError
 from protocol.reassignment import original_replicas, target_replicas
 from protocol.types import TopicPartition
@@ -38,13 +33,6 @@ SLICE_MAX = 500
 
 FAULTS_SHOWN_MAX = 10
 POLL_S = 1.0
-SAMPLE_S = 3.0
-"""The time in seconds between two measurements of the copies that are followed."""
-IDLE_POLLS_MAX = 5
-"""The number of polls without any move after which no broker is behind any more."""
-
-ROOM_MIN_BYTES = 1 << 30
-"""The space that must stay free on a broker after a move, besides a tenth of the copied bytes."""
 
 
 class MoveState(StrEnum):
@@ -124,30 +112,6 @@ class ClusterReplicas:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaFolders:
-    """The folders of each broker, and the folder of each replica."""
-
-    paths: Mapping[int, Sequence[str]]
-    replicas: Folders
-
-
-@dataclass(frozen=True, slots=True)
-class DiskUse:
-    """The sizes of replicas, and the free space of brokers, all in bytes."""
-
-    replicas: Mapping[tuple[TopicPartition, int], int]
-    """By partition and broker."""
-    largest: Mapping[TopicPartition, int]
-    """The size of the largest replica of each partition."""
-    usable: Mapping[int, int | None]
-    """The free space of each broker; None if the broker does not report it."""
-
-    def missing(self, tp: TopicPartition, broker: int) -> int:
-        """Return the bytes that a broker lacks of a partition. A copy can be there in part."""
-        return max(0, self.largest.get(tp, 0) - self.replicas.get((tp, broker), 0))
-
-
 async def look(cluster: Cluster, names: Collection[str] | None = None) -> ClusterReplicas:
     """Ask for these topics (None: all), with their running reassignments. Raises ApiError and
     ClientError."""
@@ -166,56 +130,6 @@ async def cordoned(cluster: Cluster, brokers: Collection[int]) -> frozenset[int]
         for resource, entries in found.items()
         if CORDON in entries and entries[CORDON].value
     )
-
-
-async def log_dirs(cluster: Cluster, brokers: Collection[int]) -> dict[int, tuple[LogDir, ...]]:
-    """Return the log folders of these brokers. A broker that does not answer is left out."""
-    answers = await describe_log_dirs(cluster, sorted(brokers))
-    return {node_id: found for node_id, found in answers.items() if isinstance(found, tuple)}
-
-
-async def disk_use(cluster: Cluster, brokers: Collection[int]) -> DiskUse:
-    """Ask these brokers for the sizes of their replicas, and for their free space.
-
-    A broker that does not answer is left out.
-    """
-    replicas: dict[tuple[TopicPartition, int], int] = {}
-    largest: dict[TopicPartition, int] = {}
-    usable: dict[int, int | None] = {}
-    for node_id, folders in (await log_dirs(cluster, brokers)).items():
-        for folder in folders:
-            usable[node_id] = folder.usable_bytes
-            for one in folder.replicas:
-                replicas[one.tp, node_id] = one.size_bytes
-                largest[one.tp] = max(largest.get(one.tp, 0), one.size_bytes)
-    return DiskUse(replicas, largest, usable)
-
-
-async def folders_of(cluster: Cluster, brokers: Collection[int]) -> ReplicaFolders:
-    """Ask for the folders of these brokers, and of their replicas.
-
-    A broker that does not answer is left out.
-    """
-    replicas: dict[tuple[TopicPartition, int], str] = {}
-    paths: dict[int, list[str]] = {}
-    for node_id, folders in (await log_dirs(cluster, brokers)).items():
-        paths[node_id] = [folder.path for folder in folders]
-        replicas |= {
-            (one.tp, node_id): folder.path for folder in folders for one in folder.replicas
-        }
-    return ReplicaFolders(paths, replicas)
-
-
-def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
-    """Refuse a plan that names a folder which its broker does not have. Raises CommandError."""
-    for (tp, broker), folder in sorted(wanted.items()):
-        paths = found.paths.get(broker, [])
-        if paths and folder not in paths:
-            raise CommandError(
-                f"{tp}: broker {broker} has no folder {folder}; it has {', '.join(paths)}. "
-                "Expected any",
-                Exit.NOT_FOUND,
-            )
 
 
 def check_targets(targets: Targets, found: ClusterReplicas, cordoned: Collection[int] = ()) -> None:
@@ -253,34 +167,6 @@ def _missing(tp: TopicPartition, found: ClusterReplicas) -> str:
     return f"{tp}: topic {tp.topic!r} has the partitions 0 to {len(topic.partitions) - 1}"
 
 
-def check_room(targets: Targets, found: ClusterReplicas, disks: DiskUse) -> list[str]:
-    """Return a sentence for each broker whose disk is too small for the copies of a plan.
-
-    Reassignments under way count too, because their copies also need room. Bytes that are copied
-    already need no room again.
-    """
-    needed = Counter[int]()
-    for tp, partition in found.partitions():
-        target = targets.get(tp, found.future(tp, partition))
-        for broker in target:
-            if broker not in partition.in_sync_replicas:
-                needed[broker] += disks.missing(tp, broker)
-    for tp, moving in found.moving.items():
-        if tp.topic not in found.topics:
-            for broker in moving.adding:
-                needed[broker] += disks.missing(tp, broker)
-    short = []
-    for broker, bytes_to_copy in sorted(needed.items()):
-        wanted = bytes_to_copy + bytes_to_copy // 10 + ROOM_MIN_BYTES
-        free = disks.usable.get(broker)
-        if free is not None and bytes_to_copy and free < wanted:
-            short.append(
-                f"broker {broker} has {size_text(free)} free and needs {size_text(wanted)}: "
-                f"{size_text(bytes_to_copy)} to copy, a tenth of it, and 1 GiB"
-            )
-    return short
-
-
 async def start(
     cluster: Cluster,
     targets: Mapping[TopicPartition, Sequence[int] | None],
@@ -307,81 +193,10 @@ def refuse_errors(errors: Mapping[TopicPartition, ApiError]) -> None:
         raise CommandError("\n".join(f"{tp}: {one.message}" for tp, one in sorted(errors.items())))
 
 
-class CopyWatch:
-    """Measures the copies of a plan while it is followed."""
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._clock_s = clock_s
-        self._next_s = clock_s()
-        self._progress = CopyProgress()
-        self._copies: frozenset[tuple[TopicPartition, int]] = frozenset()
-        self.estimate: CopyEstimate | None = None
-        """What is known at present; None if nothing is copied."""
-
-    async def look(self, cluster: Cluster, found: ClusterReplicas, targets: Targets) -> None:
-        """Measure the copies if it is time for that."""
-        now_s = self._clock_s()
-        if now_s < self._next_s:
-            return
-        self._next_s = now_s + SAMPLE_S
-        copies = frozenset(
-            (tp, broker)
-            for tp, moving in found.moving.items()
-            if tp in targets and (partition := found.find(tp)) is not None
-            for broker in moving.adding
-            if broker not in partition.in_sync_replicas
-        )
-        if copies != self._copies:
-            self._copies, self._progress = copies, CopyProgress()
-        if not copies:
-            self.estimate = None
-            return
-        disks = await disk_use(cluster, found.brokers)
-        sample = CopySample(
-            now_s,
-            sum(disks.missing(tp, broker) for tp, broker in copies),
-            sum(disks.largest.get(tp, 0) for tp, _ in copies),
-        )
-        self.estimate = self._progress.add(sample)
-
-
-async def follow(
-    cluster: Cluster, targets: Targets, left: Callable[[int, CopyEstimate | None], None]
-) -> list[TopicPartition]:
-    """Wait until all partitions have their targets.
-
-    `left` gets the number of those without, and what is known of their copies. Return the
-    partitions that neither move nor have their targets, because they were cancelled or got another
-    target. A broker can be behind the controller, so its answer counts only when it is the same a
-    few times.
-    """
-    open_targets = dict(targets)
-    watch = CopyWatch()
-    idle_polls = 0
-    while True:
-        found = await look(cluster, {tp.topic for tp in open_targets})
-        states = {tp: found.state(tp, target) for tp, target in open_targets.items()}
-        open_targets = {
-            tp: targets[tp] for tp, state in states.items() if state is not MoveState.DONE
-        }
-        await watch.look(cluster, found, open_targets)
-        left(len(open_targets), watch.estimate)
-        idle_polls = 0 if MoveState.MOVING in states.values() else idle_polls + 1
-        if not open_targets or idle_polls == IDLE_POLLS_MAX:
-            return sorted(open_targets)
-        await asyncio.sleep(POLL_S)
-
-
 async def look_at_moves(cluster: Cluster) -> ClusterReplicas:
     """Ask for the reassignments under way, and for their topics."""
     moving = await list_reassignments(cluster)
     return await look(cluster, {tp.topic for tp in moving})
-
-
-async def look_at_copies(cluster: Cluster) -> tuple[ClusterReplicas, DiskUse]:
-    """Ask for the reassignments under way, and for the sizes of their replicas."""
-    found = await look_at_moves(cluster)
-    return found, await disk_use(cluster, found.brokers if found.moving else ())
 
 
 async def look_for_cancel(cluster: Cluster) -> tuple[ClusterReplicas, dict[str, int | None]]:

@@ -17,13 +17,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from appliance.kafka.membership_steps import (
+    Cordon,
+    GiveUpLeaders,
+    GiveVote,
+    StartMoves,
+    StopBroker,
+    TakeVote,
+    Unregister,
+    WaitForMoves,
+)
 from appliance.kafka.move_plan import MovePlan, PlanGoal, make_plan
 from appliance.kafka.reassign import ClusterReplicas
-from appliance.kafka.reassignment_files import Targets
 from appliance.output import CommandError, Exit, counted
 from protocol.client.broker_admin import RegisteredBroker
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
-from protocol.types import TopicPartition, Uuid
+from protocol.types import TopicPartition
 
 NAMED_MAX = 10
 """The most partitions that a refusal names."""
@@ -106,93 +115,6 @@ class RemovalState:
         plan = make_plan(self.replicas.placed(), PlanGoal(racks, frozenset({self.node_id})))
         targets = {tp: target for tp, target in plan.targets.items() if tp in staying}
         return MovePlan(targets, plan.refused, ())
-
-
-@dataclass(frozen=True, slots=True)
-class Cordon:
-    """Let the broker get no new replicas."""
-
-    node_id: int
-
-    def __str__(self) -> str:
-        return f"cordon broker {self.node_id}, so that it gets no new replicas"
-
-
-@dataclass(frozen=True, slots=True)
-class StartMoves:
-    """Start reassignments to replicas without the broker."""
-
-    targets: Targets
-
-    def __str__(self) -> str:
-        return f"move the replicas of {counted(len(self.targets), 'partition')} to other brokers"
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUpLeaders:
-    """Elect the preferred leaders of partitions that the broker leads."""
-
-    partitions: tuple[TopicPartition, ...]
-
-    def __str__(self) -> str:
-        return f"give up the leadership of {counted(len(self.partitions), 'partition')}"
-
-
-@dataclass(frozen=True, slots=True)
-class WaitForMoves:
-    """Wait until the brokers have moved these partitions to their new replicas."""
-
-    targets: Targets
-
-    def __str__(self) -> str:
-        return f"wait until {counted(len(self.targets), 'partition')} moved away"
-
-
-@dataclass(frozen=True, slots=True)
-class GiveVote:
-    """Make an observer a voter of the metadata quorum."""
-
-    node_id: int
-    directory_id: Uuid
-
-    def __str__(self) -> str:
-        return f"make broker {self.node_id} a voter"
-
-
-@dataclass(frozen=True, slots=True)
-class TakeVote:
-    """Remove the broker from the voters."""
-
-    node_id: int
-    directory_id: Uuid
-    left: tuple[int, ...]
-
-    def __str__(self) -> str:
-        left = ", ".join(map(str, self.left))
-        text = f"remove broker {self.node_id} from the voters; {left} will vote"
-        if len(self.left) == 2:
-            text += ", and both must then run: no broker can fail"
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class StopBroker:
-    """Stop the broker's process."""
-
-    node_id: int
-
-    def __str__(self) -> str:
-        return f"stop broker {self.node_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Unregister:
-    """Remove the broker's registration."""
-
-    node_id: int
-
-    def __str__(self) -> str:
-        return f"unregister broker {self.node_id}"
 
 
 RemovalStep = (

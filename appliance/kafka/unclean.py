@@ -7,7 +7,8 @@ their last epochs and offsets. So the number of lost records is unknown, and the
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from appliance.kafka.reassign import ClusterReplicas, disk_use, look
+from appliance.kafka.reassign import ClusterReplicas, look
+from appliance.kafka.replica_copies import disk_use
 from appliance.output import size_text
 from protocol.client.cluster import Cluster
 from protocol.client.topic_details import PartitionDetails

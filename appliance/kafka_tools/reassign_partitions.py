@@ -4,7 +4,7 @@ import argparse
 import random
 from collections.abc import Mapping, Sequence
 
-from appliance.kafka import reassign
+from appliance.kafka import reassign, replica_copies
 from appliance.kafka.kafka_deal import deal
 from appliance.kafka.reassignment_files import (
     Folders,
@@ -177,7 +177,7 @@ async def _generate(cluster: Cluster, options: argparse.Namespace) -> None:
         except ValueError as error:
             raise CommandError(str(error)) from error
         proposed |= {TopicPartition(name, number): one for number, one in enumerate(dealt)}
-    folders = (await reassign.folders_of(cluster, found.brokers)).replicas
+    folders = (await replica_copies.folders_of(cluster, found.brokers)).replicas
     out(f"Current partition replica assignment\n{plan_text(current, folders)}\n")
     out(f"Proposed partition reassignment configuration\n{plan_text(proposed)}")
 
@@ -202,8 +202,8 @@ async def _execute(
     if missing := [str(tp) for tp in sorted(targets) if found.find(tp) is None]:
         raise CommandError(f"Unable to find partition: {', '.join(missing)}", Exit.NOT_FOUND)
     current = {tp: one.replicas for tp, one in found.partitions() if tp in targets}
-    there = await reassign.folders_of(cluster, found.brokers)
-    reassign.check_folders(folders, there)
+    there = await replica_copies.folders_of(cluster, found.brokers)
+    replica_copies.check_folders(folders, there)
     out(f"Current partition replica assignment\n\n{plan_text(current, there.replicas)}\n")
     out("Save this to use as the --reassignment-json-file option during rollback")
     if options.throttle is not None:
@@ -225,7 +225,7 @@ async def _verify(
     out("Status of partition reassignment:")
     for tp, target in sorted(targets.items()):
         out(_status(found, tp, target))
-    there = await reassign.folders_of(cluster, found.brokers) if folders else None
+    there = await replica_copies.folders_of(cluster, found.brokers) if folders else None
     # Kafka's tool prints an empty line if the plan names no folders.
     out("\n".join(_folder_status(key, folder, there) for key, folder in sorted(folders.items())))
     if not found.moving and not keeps_throttles:
@@ -246,7 +246,7 @@ def _status(found: reassign.ClusterReplicas, tp: TopicPartition, target: Sequenc
 
 
 def _folder_status(
-    replica: tuple[TopicPartition, int], folder: str, there: reassign.ReplicaFolders | None
+    replica: tuple[TopicPartition, int], folder: str, there: replica_copies.ReplicaFolders | None
 ) -> str:
     tp, broker = replica
     found = None if there is None else there.replicas.get(replica)

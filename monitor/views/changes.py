@@ -22,6 +22,7 @@ GONE_MS = 600_000
 CORDON_KEY = "cordoned.log.dirs"
 SET_AT_RUN_TIME = "DYNAMIC_TOPIC_CONFIG"
 VOTERS_MIN = 3
+GROW = "three voters, and three replicas of every topic: ./millrace cluster grow"
 ADD_VOTER = "for a broker N that does not vote: ./millrace broker add N --voter"
 
 
@@ -295,7 +296,7 @@ def _voters(snapshot: Snapshot) -> Iterator[Advice]:
         yield Advice(
             "one_voter", "quorum",
             "one broker votes alone although several belong to the cluster, so all stop with it",
-            ADD_VOTER,
+            GROW,
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ SETUP = "sets the machine up; tests/e2e/test_up_counts.py starts and ends a mill
 RESTORE = "needs a folder without a mill; tests/e2e/test_backup.py restores one"
 
 FOUR = "needs four brokers; tests/e2e/test_brokers_come_and_go.py adds and removes one"
+GROWS = "restarts the mill with three brokers; tests/e2e/test_cluster_grows.py does the same"
 SEVERAL = "needs several brokers; tests/interop/test_reassign_live.py moves replicas"
 
 NOT_RUN = {
@@ -32,6 +33,7 @@ NOT_RUN = {
     "docs/containers.md mysql": DOCKER,
     "docs/howto/add-a-broker.md ./millrace": FOUR,
     "docs/howto/existing-kafka.md make up": SETUP,
+    "docs/howto/grow.md ./millrace": GROWS,
     "docs/howto/move-replicas.md ./millrace": SEVERAL,
     "docs/howto/remove-a-broker.md ./millrace": FOUR,
     "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",
@@ -47,6 +49,7 @@ NOT_RUN = {
 NOT_PASTED: dict[str, str] = {
     "docs/howto/add-a-broker.md": "adds a fourth broker to a mill of three",
     "docs/howto/existing-kafka.md": "as docs/kafka.md",
+    "docs/howto/grow.md": "needs two more brokers; tests/e2e/test_cluster_grows.py writes it",
     "docs/howto/existing-spark.md": "as docs/spark.md",
     "docs/kafka.md": "names another cluster; tests/e2e/test_existing_kafka.py counts over one",
     "docs/spark.md": "names another machine; tests/crash/test_stream_cluster.py has a cluster",

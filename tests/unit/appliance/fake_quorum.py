@@ -14,6 +14,7 @@ from tests.unit.client.scripted_server import Received
 
 END = 100
 """The end of the metadata log of every broker."""
+NOW_MS = 1_000_000
 
 
 @dataclass
@@ -72,7 +73,11 @@ class FakeQuorum(FakeCluster):
         def states(of: dict[int, Uuid]) -> list[voters.QuorumReplicaState]:
             return [
                 voters.QuorumReplicaState(
-                    replica_id=one, replica_directory_id=directory_id, log_end_offset=END
+                    replica_id=one,
+                    replica_directory_id=directory_id,
+                    log_end_offset=END,
+                    last_fetch_timestamp=NOW_MS,
+                    last_caught_up_timestamp=NOW_MS,
                 )
                 for one, directory_id in sorted(of.items())
             ]

@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 
 from appliance.kafka import reassign
-from appliance.kafka.addition import (
-    AdditionState,
-    Uncordon,
-    WaitForMetadata,
-    WaitForService,
-    steps_to_add,
-)
-from appliance.kafka.removal_plan import GiveVote
+from appliance.kafka.addition import AdditionState, steps_to_add
+from appliance.kafka.membership_steps import GiveVote, Uncordon, WaitForMetadata, WaitForService
+from appliance.kafka.reassign import ClusterReplicas
 from appliance.operate import lifecycle
 from appliance.output import Exit
+from protocol.client.metadata import BrokerInfo
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
 from protocol.types import Uuid
 from tests.unit.appliance.fake_quorum import FakeQuorum
@@ -35,7 +31,9 @@ def state(
         return tuple(QuorumReplica(one, Uuid(int=one), 10, 1, 1) for one in ids)
 
     quorum = QuorumInfo(1, 1, 10, replicas(voters), replicas(observers), {})
-    return AdditionState(4, frozenset({1, 2, 3}), is_in_service, is_cordoned, quorum)
+    brokers = (1, 2, 3, 4) if is_in_service else (1, 2, 3)
+    found = ClusterReplicas({one: BrokerInfo(one, "h", one) for one in brokers}, {}, {})
+    return AdditionState(4, found, frozenset({1, 2, 3}), is_cordoned, quorum)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +116,7 @@ def test_a_broker_that_never_registered_is_named(cluster: FakeQuorum, desk: Desk
         ("cluster: {brokers: 3}", "4", "Write `brokers: [1, 2, 3, 4]` below `cluster:`"),
         ("cluster: {brokers: [1, 3, 4]}", "2", "Write `brokers: [1, 2, 3, 4]`"),
         ("cluster: {brokers: 3}", "12", "found broker 12, expected an id from 1 to 9"),
-        ("cluster: {brokers: 1}", "2", "this mill began with one broker"),
+        ("cluster: {brokers: 1}", "2", "`./millrace cluster grow` makes three of it"),
     ],
 )
 def test_a_broker_that_the_mill_does_not_run_is_not_waited_for(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from appliance.kafka import reassign
+from appliance.kafka import reassign, replica_copies
 from appliance.mill.home import CODE
 from appliance.output import Exit
 from protocol.errors import ErrorCode
@@ -338,7 +338,7 @@ def test_ctrl_c_ends_the_following_and_says_that_the_moves_go_on(
     async def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reassign, "follow", interrupted)
+    monkeypatch.setattr(replica_copies, "follow", interrupted)
     desk.write(logs=[[4, 2]])
     code, _, err = desk.execute()
     assert code == Exit.INTERRUPTED

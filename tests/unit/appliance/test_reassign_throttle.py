@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.cli.reassign_throttle import copies_text
-from appliance.kafka import reassign
+from appliance.kafka import reassign, replica_copies
 from appliance.kafka.session import open_cluster
 from appliance.output import Exit
 from protocol.copy_progress import CopyEstimate
@@ -121,7 +121,7 @@ def test_copies_are_measured_while_they_are_followed(
     """`to_go` is the sum of the missing bytes over all copies. The rate comes from the growth of
     their sizes."""
     monkeypatch.setattr(reassign, "POLL_S", 0.01)
-    monkeypatch.setattr(reassign, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(replica_copies, "SAMPLE_S", 0.0)
     desk.write(logs=[[4, 2]])
     desk.execute("--detach")
     place = TopicPartition("logs", 0)
@@ -137,7 +137,7 @@ def test_copies_are_measured_while_they_are_followed(
 
     async def follow() -> None:
         async with open_cluster(desk.cluster.address) as cluster:
-            await reassign.follow(cluster, {place: (4, 2)}, left)
+            await replica_copies.follow(cluster, {place: (4, 2)}, left)
 
     asyncio.run(follow())
     assert [one.to_go for one in seen] == [size * MIB for size in (100, 90, 80, 70, 60, 50)]

@@ -3,158 +3,48 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 
 import pytest
 
-from appliance.kafka.reassign import ClusterReplicas
-from appliance.kafka.removal_plan import (
+from appliance.kafka.membership_steps import (
     Cordon,
     GiveUpLeaders,
     GiveVote,
-    RemovalState,
-    RemovalStep,
     StartMoves,
     StopBroker,
     TakeVote,
     Unregister,
     WaitForMoves,
+)
+from appliance.kafka.removal_plan import (
+    RemovalState,
+    RemovalStep,
     refuse_removal,
     remaining_steps,
     way_back,
 )
 from appliance.output import CommandError, Exit
-from protocol.client.broker_admin import RegisteredBroker
-from protocol.client.metadata import BrokerInfo
-from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
-from protocol.client.reassignment_admin import Reassignment
-from protocol.client.topic_details import PartitionDetails, TopicDetails
-from protocol.types import TopicPartition, Uuid
+from protocol.types import TopicPartition
+from tests.unit.appliance.cluster_model import ClusterModel
 
 
-@dataclass
-class Model:
-    """A cluster that does what each step asks for, as the brokers do."""
-
-    partitions: dict[str, list[list[int]]]
-    registered: set[int]
-    voters: set[int]
-    away: set[int] = field(default_factory=set)
-    cordoned: set[int] = field(default_factory=set)
-    moving: dict[TopicPartition, Reassignment] = field(default_factory=dict)
-    leaders: dict[TopicPartition, int] = field(default_factory=dict)
-    factors: dict[str, int] = field(default_factory=dict)
-    controller: int = 1
-
-    def in_sync(self, tp: TopicPartition) -> tuple[int, ...]:
-        moving = self.moving.get(tp)
-        adding = () if moving is None else moving.adding
-        return tuple(
-            one
-            for one in self.partitions[tp.topic][tp.partition]
-            if one not in adding and one not in self.away
-        )
-
-    def leader(self, tp: TopicPartition) -> int | None:
-        in_sync = self.in_sync(tp)
-        chosen = self.leaders.get(tp)
-        return chosen if chosen in in_sync else next(iter(in_sync), None)
-
-    def state(self, node_id: int) -> RemovalState:
-        live = self.registered - self.away
-        topics = {
-            name: TopicDetails(
-                name,
-                Uuid(int=1),
-                False,
-                tuple(
-                    self._partition(TopicPartition(name, number)) for number in range(len(members))
-                ),
-            )
-            for name, members in self.partitions.items()
-        }
-        return RemovalState(
-            node_id,
-            ClusterReplicas(
-                {one: BrokerInfo(one, "h", one) for one in sorted(live)}, topics, self.moving
-            ),
-            {
-                one: RegisteredBroker(one, "h", one, None, one in self.away)
-                for one in self.registered
-            },
-            frozenset(self.cordoned & live),
-            QuorumInfo(
-                self.controller,
-                1,
-                10,
-                tuple(voter(one) for one in sorted(self.voters)),
-                tuple(voter(one) for one in sorted(live - self.voters)),
-                {},
-            ),
-            self.factors,
-        )
-
-    def _partition(self, tp: TopicPartition) -> PartitionDetails:
-        replicas = tuple(self.partitions[tp.topic][tp.partition])
-        in_sync = self.in_sync(tp)
-        leader = self.leader(tp)
-        return PartitionDetails(tp.partition, leader, 1, replicas, in_sync, (), (), ())
-
-    def take(self, step: RemovalStep) -> None:
-        match step:
-            case Cordon(node_id):
-                self.cordoned.add(node_id)
-            case StartMoves(targets):
-                for tp, target in targets.items():
-                    self.start(tp, target)
-            case GiveUpLeaders(tps):
-                for tp in tps:
-                    self.leaders[tp] = self.partitions[tp.topic][tp.partition][0]
-            case WaitForMoves(targets):
-                self.complete(min(targets))
-            case GiveVote(node_id, directory_id):
-                assert directory_id == Uuid(int=node_id)
-                self.voters.add(node_id)
-            case TakeVote(node_id, directory_id):
-                assert directory_id == Uuid(int=node_id)
-                self.voters.remove(node_id)
-                if self.controller == node_id:
-                    self.controller = min(self.voters)
-            case StopBroker(node_id):
-                assert all(node_id not in one for rows in self.partitions.values() for one in rows)
-                assert node_id not in self.voters
-                self.away.add(node_id)
-            case Unregister(node_id):
-                assert node_id in self.away, "the controller refuses a broker in service"
-                self.registered.remove(node_id)
-
-    def start(self, tp: TopicPartition, target: tuple[int, ...]) -> None:
-        before = self.moving.get(tp)
-        adding = () if before is None else before.adding
-        original = [one for one in self.partitions[tp.topic][tp.partition] if one not in adding]
-        added = tuple(one for one in target if one not in original)
-        removed = tuple(one for one in original if one not in target)
-        self.leaders[tp] = self.leader(tp) or -1
-        self.partitions[tp.topic][tp.partition] = [*target, *removed]
-        self.moving[tp] = Reassignment((*target, *removed), added, removed)
-
-    def complete(self, tp: TopicPartition) -> None:
-        moving = self.moving.pop(tp)
-        self.partitions[tp.topic][tp.partition] = [
-            one for one in moving.replicas if one not in moving.removing
-        ]
-
-
-def voter(node_id: int) -> QuorumReplica:
-    return QuorumReplica(node_id, Uuid(int=node_id), 10, 1, 1)
-
-
-def four() -> Model:
+def four() -> ClusterModel:
     """Four brokers, three of which vote."""
-    return Model(
+    return ClusterModel(
         {"logs": [[1, 2, 3], [2, 3, 4], [3, 1, 2]], "one": [[3]], "away": [[1, 2]]},
         {1, 2, 3, 4},
         {1, 2, 3},
+    )
+
+
+def state_of(model: ClusterModel, node_id: int) -> RemovalState:
+    return RemovalState(
+        node_id,
+        model.replicas(),
+        model.registrations(),
+        model.cordoned_in_service(),
+        model.quorum(),
+        model.factors,
     )
 
 
@@ -162,9 +52,9 @@ def names(state: RemovalState) -> list[str]:
     return [type(one).__name__ for one in remaining_steps(state)]
 
 
-def take_all(model: Model, node_id: int, steps_max: int = 100) -> list[RemovalStep]:
+def take_all(model: ClusterModel, node_id: int, steps_max: int = 100) -> list[RemovalStep]:
     taken: list[RemovalStep] = []
-    while steps := remaining_steps(model.state(node_id)):
+    while steps := remaining_steps(state_of(model, node_id)):
         model.take(steps[0])
         taken.append(steps[0])
         assert len(taken) < steps_max, taken
@@ -173,7 +63,7 @@ def take_all(model: Model, node_id: int, steps_max: int = 100) -> list[RemovalSt
 
 def test_the_steps_of_a_broker_with_replicas_and_a_vote() -> None:
     model = four()
-    assert names(model.state(3)) == [
+    assert names(state_of(model, 3)) == [
         "Cordon",
         "StartMoves",
         "WaitForMoves",
@@ -187,14 +77,14 @@ def test_the_steps_of_a_broker_with_replicas_and_a_vote() -> None:
     assert model.voters == {1, 2, 4}
     assert [len(one) for one in model.partitions["logs"]] == [3, 3, 3]
     assert model.partitions["away"] == [[1, 2]], "what is not on broker 3 does not move"
-    assert remaining_steps(model.state(3)) == []
+    assert remaining_steps(state_of(model, 3)) == []
 
 
 def test_each_step_is_one_that_was_announced_and_none_comes_back() -> None:
     """So the plan that was confirmed is the plan that is carried out."""
     model = four()
-    announced = names(model.state(3))
-    while steps := remaining_steps(model.state(3)):
+    announced = names(state_of(model, 3))
+    while steps := remaining_steps(state_of(model, 3)):
         present = [type(one).__name__ for one in steps]
         # Leaderships can be given up only after the moves have begun.
         present = [one for one in present if one != "GiveUpLeaders"]
@@ -209,7 +99,7 @@ def test_an_interrupted_removal_continues_from_every_step(node_id: int) -> None:
     for interrupted in range(count + 1):
         again = four()
         for _ in range(interrupted):
-            again.take(remaining_steps(again.state(node_id))[0])
+            again.take(remaining_steps(state_of(again, node_id))[0])
         # The command was killed here. Another run knows the reported state only.
         rest = take_all(again, node_id)
         assert len(rest) == count - interrupted
@@ -219,12 +109,12 @@ def test_an_interrupted_removal_continues_from_every_step(node_id: int) -> None:
 def test_a_step_that_is_taken_twice_changes_nothing() -> None:
     """A broker that is behind lets the command repeat a step."""
     model = four()
-    steps = remaining_steps(model.state(3))
+    steps = remaining_steps(state_of(model, 3))
     for step in steps[:2]:
         model.take(step)
-        before = model.state(3)
+        before = state_of(model, 3)
         model.take(step)
-        assert remaining_steps(model.state(3)) == remaining_steps(before)
+        assert remaining_steps(state_of(model, 3)) == remaining_steps(before)
 
 
 def test_random_clusters_end_without_the_broker() -> None:
@@ -234,14 +124,14 @@ def test_random_clusters_end_without_the_broker() -> None:
         if len(ids) < 2:
             continue
         factor = chance.randint(1, len(ids) - 1)
-        model = Model(
+        model = ClusterModel(
             {"t": [chance.sample(ids, factor) for _ in range(chance.randint(1, 12))]},
             set(ids),
             set(ids[: chance.choice([1, 3]) if len(ids) >= 3 else 1]),
         )
         node_id = chance.choice(ids)
         size = len(model.voters)
-        refuse_removal(model.state(node_id))
+        refuse_removal(state_of(model, node_id))
         take_all(model, node_id)
         assert node_id not in model.registered | model.voters
         assert all(node_id not in one and len(one) == factor for one in model.partitions["t"])
@@ -249,21 +139,21 @@ def test_random_clusters_end_without_the_broker() -> None:
 
 
 def test_leaderships_are_given_up_before_the_copies_are_done() -> None:
-    model = Model({"t": [[2, 3], [3, 2]]}, {1, 2, 3, 4}, {1})
+    model = ClusterModel({"t": [[2, 3], [3, 2]]}, {1, 2, 3, 4}, {1})
     model.leaders[TopicPartition("t", 0)] = 3
-    steps = remaining_steps(model.state(3))
+    steps = remaining_steps(state_of(model, 3))
     assert steps[2] == GiveUpLeaders((TopicPartition("t", 0),))
     for step in steps[:3]:
         model.take(step)
     assert model.leader(TopicPartition("t", 0)) == 2
-    assert "GiveUpLeaders" not in names(model.state(3))
+    assert "GiveUpLeaders" not in names(state_of(model, 3))
 
 
 def test_a_move_to_the_broker_is_redirected() -> None:
     """So a removal never ends with a replica that comes back."""
     model = four()
     model.start(TopicPartition("away", 0), (1, 3))
-    steps = remaining_steps(model.state(3))
+    steps = remaining_steps(state_of(model, 3))
     (targets,) = [one.targets for one in steps if isinstance(one, StartMoves)]
     assert 3 not in targets[TopicPartition("away", 0)]
     take_all(model, 3)
@@ -274,14 +164,14 @@ def test_a_broker_that_is_away_is_removed_from_the_copies_of_the_others() -> Non
     model = four()
     model.partitions["one"] = [[1]]
     model.away = {3}
-    assert names(model.state(3)) == [
+    assert names(state_of(model, 3)) == [
         "StartMoves",
         "WaitForMoves",
         "GiveVote",
         "TakeVote",
         "Unregister",
     ]
-    refuse_removal(model.state(3))
+    refuse_removal(state_of(model, 3))
     take_all(model, 3)
     assert model.registered == model.voters == {1, 2, 4}
 
@@ -293,8 +183,8 @@ def test_a_broker_without_a_vote_changes_no_voters() -> None:
 
 
 def test_without_a_broker_that_could_vote_two_are_left_and_it_is_said() -> None:
-    model = Model({}, {1, 2, 3}, {1, 2, 3})
-    (removal,) = [one for one in remaining_steps(model.state(3)) if isinstance(one, TakeVote)]
+    model = ClusterModel({}, {1, 2, 3}, {1, 2, 3})
+    (removal,) = [one for one in remaining_steps(state_of(model, 3)) if isinstance(one, TakeVote)]
     assert removal.left == (1, 2)
     assert "both must then run" in str(removal)
     take_all(model, 3)
@@ -302,16 +192,16 @@ def test_without_a_broker_that_could_vote_two_are_left_and_it_is_said() -> None:
 
 
 def test_a_cordoned_broker_gets_neither_replicas_nor_a_vote() -> None:
-    model = Model({"t": [[3]]}, {1, 2, 3, 4}, {1, 2, 3}, cordoned={4, 1})
-    steps = remaining_steps(model.state(3))
+    model = ClusterModel({"t": [[3]]}, {1, 2, 3, 4}, {1, 2, 3}, cordoned={4, 1})
+    steps = remaining_steps(state_of(model, 3))
     assert isinstance(steps[1], StartMoves)
     assert steps[1].targets == {TopicPartition("t", 0): (2,)}
     assert not any(isinstance(one, GiveVote) for one in steps)
 
 
-def refusal(model: Model, node_id: int) -> CommandError:
+def refusal(model: ClusterModel, node_id: int) -> CommandError:
     with pytest.raises(CommandError) as found:
-        refuse_removal(model.state(node_id))
+        refuse_removal(state_of(model, node_id))
     return found.value
 
 
@@ -322,7 +212,7 @@ def test_an_id_that_does_not_exist() -> None:
 
 
 def test_trap_18_a_broker_without_which_a_factor_cannot_be_kept_is_refused_by_partition() -> None:
-    error = refusal(Model({"t": [[1, 2, 3], [2, 3, 1]]}, {1, 2, 3}, {1}), 3)
+    error = refusal(ClusterModel({"t": [[1, 2, 3], [2, 3, 1]]}, {1, 2, 3}, {1}), 3)
     assert "broker 3 cannot be removed:" in str(error)
     assert "t-0: 3 replicas need 3 brokers, and the plan can use 1, 2" in str(error)
     assert "t-1: 3 replicas" in str(error)
@@ -330,26 +220,26 @@ def test_trap_18_a_broker_without_which_a_factor_cannot_be_kept_is_refused_by_pa
 
 
 def test_many_refused_partitions_are_counted() -> None:
-    error = refusal(Model({"t": [[1, 2, 3]] * 13}, {1, 2, 3}, {1}), 3)
+    error = refusal(ClusterModel({"t": [[1, 2, 3]] * 13}, {1, 2, 3}, {1}), 3)
     assert "t-9:" in str(error)
     assert "t-10:" not in str(error)
     assert "and 3 more" in str(error)
 
 
 def test_a_factor_that_new_topics_could_not_have_is_refused() -> None:
-    model = Model({}, {1, 2, 3}, {1}, factors={"default.replication.factor": 3})
+    model = ClusterModel({}, {1, 2, 3}, {1}, factors={"default.replication.factor": 3})
     assert "default.replication.factor is 3, and 2 brokers would be left" in str(refusal(model, 3))
     model.registered.add(4)
-    refuse_removal(model.state(3))
+    refuse_removal(state_of(model, 3))
     model.cordoned.add(4)
     assert "2 brokers would be left" in str(refusal(model, 3))
 
 
 def test_the_last_voter_is_refused_unless_another_broker_can_vote() -> None:
-    alone = Model({}, {1, 2}, {2}, away={1}, controller=2)
+    alone = ClusterModel({}, {1, 2}, {2}, away={1}, controller=2)
     assert "broker 2 is the only voter" in str(refusal(alone, 2))
     alone.away = set()
-    refuse_removal(alone.state(2))
+    refuse_removal(state_of(alone, 2))
     assert [type(one) for one in take_all(alone, 2)] == [
         Cordon,
         GiveVote,
@@ -361,11 +251,11 @@ def test_the_last_voter_is_refused_unless_another_broker_can_vote() -> None:
 
 
 def test_voters_without_a_majority_are_refused_before_anything_moves() -> None:
-    model = Model({}, {1, 2, 3}, {1, 2, 3}, away={2})
+    model = ClusterModel({}, {1, 2, 3}, {1, 2, 3}, away={2})
     error = refusal(model, 3)
     assert "brokers 1, 2 would vote, and of these 1 in service, which is no majority" in str(error)
     model.registered.add(4)
-    refuse_removal(model.state(3))
+    refuse_removal(state_of(model, 3))
 
 
 def test_partitions_that_only_a_dead_broker_has_are_refused() -> None:
@@ -376,8 +266,8 @@ def test_partitions_that_only_a_dead_broker_has_are_refused() -> None:
     assert "start broker 3 to copy them" in str(error)
 
 
-def after(model: Model, node_id: int, until: type[RemovalStep]) -> Model:
-    while not isinstance(step := remaining_steps(model.state(node_id))[0], until):
+def after(model: ClusterModel, node_id: int, until: type[RemovalStep]) -> ClusterModel:
+    while not isinstance(step := remaining_steps(state_of(model, node_id))[0], until):
         model.take(step)
     return model
 
@@ -385,7 +275,7 @@ def after(model: Model, node_id: int, until: type[RemovalStep]) -> Model:
 def test_the_way_back_cancels_the_moves_of_this_broker_only() -> None:
     model = after(four(), 3, WaitForMoves)
     model.start(TopicPartition("away", 0), (1, 4))
-    back = way_back(model.state(3))
+    back = way_back(state_of(model, 3))
     assert back.is_cordoned
     assert TopicPartition("away", 0) not in back.cancelled
     assert set(back.cancelled) == {tp for tp, one in model.moving.items() if 3 in one.removing}
@@ -394,7 +284,7 @@ def test_the_way_back_cancels_the_moves_of_this_broker_only() -> None:
 
 def test_the_way_back_of_a_removed_voter_says_that_it_does_not_vote() -> None:
     model = after(four(), 3, StopBroker)
-    back = way_back(model.state(3))
+    back = way_back(state_of(model, 3))
     assert back.cancelled == ()
     assert back.is_cordoned
     assert "broker 3 does not vote, and gets no vote by this" in back.notes
@@ -403,9 +293,9 @@ def test_the_way_back_of_a_removed_voter_says_that_it_does_not_vote() -> None:
 def test_trap_19_a_removal_is_taken_back_only_from_a_broker_in_service() -> None:
     model = after(four(), 3, Unregister)
     with pytest.raises(CommandError, match="broker 3 is away: start it") as found:
-        way_back(model.state(3))
+        way_back(state_of(model, 3))
     assert found.value.code is Exit.CONDITION
     take_all(model, 3)
     with pytest.raises(CommandError, match="nothing to take back") as found:
-        way_back(model.state(3))
+        way_back(state_of(model, 3))
     assert found.value.code is Exit.NOT_FOUND

@@ -144,19 +144,22 @@ def refusals(of: Mill) -> list[Check]:
     return [check for check in startup.before_start(of) if "cluster.brokers" in check.what]
 
 
-def test_a_folder_of_one_broker_is_refused_for_three(tmp_path: Path) -> None:
+def test_a_folder_of_one_broker_starts_with_three(tmp_path: Path) -> None:
+    """The others join its cluster, and `./millrace cluster grow` gives them votes and replicas."""
     of = mill(tmp_path)
+    born(of, 1)
     assert refusals(of) == []
+    assert refusals(mill(tmp_path, "cluster: {brokers: 1}")) == []
+    joining = {name: config.joins for name, config in broker_configs(of).items()}
+    assert joining == {"broker-1": False, "broker-2": True, "broker-3": True}
+
+
+def test_a_voter_that_the_file_does_not_list_is_refused(tmp_path: Path) -> None:
+    of = mill(tmp_path, "cluster: {brokers: [2, 3, 4]}")
     born(of, 1)
     [check] = refusals(of)
-    folder = tmp_path / "data" / "broker-1"
     assert check.level is CheckLevel.FAILED
-    assert str(check) == (
-        f"{tmp_path}/configs/millrace.yaml: cluster.brokers: 3, but data folder {folder} belongs to"
-        " a cluster of broker 1 alone; one broker cannot grow to three yet: set"
-        f" cluster.brokers: 1, or move {tmp_path}/data away to start afresh"
-    )
-    assert refusals(mill(tmp_path, "cluster: {brokers: 1}")) == []
+    assert "belongs to a cluster of broker 1 alone; broker 1 votes" in str(check)
 
 
 def test_folders_of_three_brokers_are_refused_for_one(tmp_path: Path) -> None:

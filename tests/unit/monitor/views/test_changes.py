@@ -230,6 +230,8 @@ def test_a_quorum_without_a_spare_voter_is_named(changing: Snapshot) -> None:
         ),
     )
     assert "one broker votes alone" in told(one)["one_voter"]
+    remedies = {advice.code: advice.remedy for advice in advice_of(one)}
+    assert remedies["one_voter"].endswith("./millrace cluster grow")
     assert {"two_voters", "one_voter"}.isdisjoint(told(changing))
 
 

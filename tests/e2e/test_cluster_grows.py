@@ -1,0 +1,99 @@
+"""A mill of one broker becomes one of three while records are written, and the command is killed
+on the way."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
+from tests.harness.collector import TopicReader
+from tests.harness.number_writer import NumberWriter
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+PARTITIONS = 6
+BROKERS = (1, 2, 3)
+
+
+def listed(brokers: str) -> str:
+    return SERVERS_ONLY.replace("cluster: {", f"cluster: {{brokers: {brokers}, ") + (
+        "sinks: {mysql: null}\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
+    with temp_mill(tmp_path_factory.mktemp("grow") / "mill") as made:
+        made.write_config(listed("1"))
+        yield made
+
+
+def bootstrap(mill: TempMill, *ids: int) -> str:
+    return ",".join(f"127.0.0.1:{mill.ports['host'] + one - 1}" for one in ids)
+
+
+def described(mill: TempMill) -> dict[str, list[dict[str, object]]]:
+    told = mill.run("broker", "describe", "--json")
+    assert told.code == 0, told.err
+    found: dict[str, list[dict[str, object]]] = json.loads(told.out)["data"]
+    return found
+
+
+def kill_when_it_says(mill: TempMill, text: str) -> None:
+    """Run `cluster grow` until it says this, and kill it."""
+    with mill.begin("cluster", "grow", "--yes") as process:
+        assert process.stderr is not None
+        said = ""
+        while text not in said:
+            line = process.stderr.readline()
+            assert line, f"the command ended without saying {text!r}: {said}"
+            said += line
+        process.send_signal(signal.SIGKILL)
+
+
+def test_one_broker_becomes_three_and_no_record_is_lost(mill: TempMill) -> None:
+    mill.up()
+    admin = AdminClient({"bootstrap.servers": bootstrap(mill, 1)})
+    admin.create_topics([NewTopic("kept", PARTITIONS, 1)])["kept"].result(30)
+    writer = NumberWriter(bootstrap(mill, 1), "kept", PARTITIONS)
+    writer.start()
+    wait_until(lambda: writer.acknowledged > 500, 30, "records are written")
+
+    refused = mill.run("cluster", "grow", "--yes")
+    assert refused.code == 3
+    assert "Write `brokers: 3` below `cluster:`" in refused.err
+    mill.write_config(listed("3"))
+    applied = mill.run("up", "--apply")
+    assert applied.code == 0, applied.err
+    before = described(mill)
+    assert [row["broker"] for row in before["brokers"] if row["voter"]] == [1], "nothing votes before the command"
+    assert all(len(row["replicas"]) == 1 for row in before["partitions"]), "nothing is copied before the command"  # type: ignore[arg-type]
+
+    kill_when_it_says(mill, "make broker 3 a voter")
+    kill_when_it_says(mill, "add replicas")
+    grown = mill.run("cluster", "grow", "--yes")
+    assert grown.code == 0, f"{grown.err}\n{mill.log_ends()}"
+    after = described(mill)
+    assert [row["broker"] for row in after["brokers"] if row["voter"]] == list(BROKERS)
+    for row in after["partitions"]:
+        assert sorted(row["replicas"]) == list(BROKERS), row  # type: ignore[call-overload]
+        assert sorted(row["in_sync"]) == list(BROKERS), row  # type: ignore[call-overload]
+    again = mill.run("cluster", "grow", "--yes")
+    assert (again.code, again.err.strip()) == (0, "the cluster has grown already")
+
+    killed = mill.status()["broker-1"]["pid"]
+    acknowledged = writer.acknowledged
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: writer.acknowledged > acknowledged + 500, 60, "the others take writes")
+    writer.stop()
+    assert writer.errors == []
+    reader = TopicReader(bootstrap(mill, *BROKERS), "kept", list(range(PARTITIONS)))
+    found = sorted(int(one) for one in reader.values(writer.written))
+    reader.close()
+    assert found == list(range(writer.written))
