@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from appliance.checks import certificates, changes, filling, growth, startup
+from appliance.checks import certificates, changes, filling, growth, startup, topic_settings
 from appliance.checks.file_systems import mounts_of_this_process, watched_folders
 from appliance.checks.startup import Check, CheckLevel
 from appliance.cli import context
@@ -70,6 +70,7 @@ def _configuration(home: Home) -> Iterator[Check]:
     if mill.placement.in_containers:
         yield from _parts(*part_rows())
         yield from growth.rows(mill)
+        yield from topic_settings.rows(mill)
         yield from _from_monitor(mill)
     else:
         yield from startup.programs(mill)
@@ -82,6 +83,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)
+            yield from topic_settings.rows(mill)
             yield from _from_monitor(mill)
     yield from watched_folders(mill, mounts_of_this_process())
     yield from _published(mill)
