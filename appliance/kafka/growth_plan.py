@@ -30,7 +30,7 @@ from appliance.kafka.membership_steps import (
     WaitForService,
 )
 from appliance.kafka.move_plan import PlanGoal, make_plan
-from appliance.kafka.reassign import ClusterReplicas
+from appliance.kafka.reassign import ClusterReplicas, named_partitions
 from appliance.kafka.reassignment_files import Targets
 from appliance.output import CommandError, Exit, counted
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
@@ -46,9 +46,6 @@ caught up recently)."""
 INTERNAL_PREFIXES = ("__", "millrace.")
 """The beginnings of the names of topics that Kafka's clients or the mill's parts need themselves.
 """
-
-NAMED_MAX = 10
-"""The most partitions that a refusal names."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ def _is_other(topic: str) -> bool:
 
 
 def _voter_steps(state: GrowthState) -> Iterator[MembershipStep]:
-    ready = {one: _directory_of_ready(state.quorum, one) for one in state.newcomers}
+    ready = {one: directory_of_ready(state.quorum, one) for one in state.newcomers}
     for node_id, directory_id in ready.items():
         if directory_id is None:
             yield WaitForMetadata(node_id)
@@ -186,7 +183,7 @@ def _voter_steps(state: GrowthState) -> Iterator[MembershipStep]:
             yield GiveVote(node_id, directory_id)
 
 
-def _directory_of_ready(quorum: QuorumInfo | None, node_id: int) -> Uuid | None:
+def directory_of_ready(quorum: QuorumInfo | None, node_id: int) -> Uuid | None:
     """Return the directory of an observer that has all metadata; None if there is no such one."""
     observers = () if quorum is None else quorum.observers
     return next(
@@ -261,11 +258,9 @@ def _refused_partitions(state: GrowthState) -> Iterator[str]:
     for tp in sorted(state.short):
         partition = state.replicas.find(tp)
         if partition is None or partition.leader_id not in state.replicas.brokers:
-            silent.append(str(tp))
+            silent.append(tp)
     if silent:
-        more = len(silent) - NAMED_MAX
-        named = ", ".join(silent[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
         yield (
-            f"no broker in service leads {named}, so they cannot be copied: start the brokers that "
-            "have them, or delete these topics"
+            f"no broker in service leads {named_partitions(silent)}, so they cannot be copied: "
+            "start the brokers that have them, or delete these topics"
         )

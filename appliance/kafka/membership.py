@@ -16,6 +16,7 @@ from appliance.kafka.membership_steps import (
     MembershipStep,
     RaiseMinIsr,
     SpreadLeaders,
+    StartBroker,
     StartMoves,
     StopBroker,
     TakeVote,
@@ -152,8 +153,8 @@ class StepTaker:
                 await unregister_broker(cluster, node_id)
             case WaitForService() | WaitForMetadata():
                 self._on_wait(step, None)
-            case StopBroker():
-                raise AssertionError("the caller stops the broker")
+            case StopBroker() | StartBroker():
+                raise AssertionError("the caller starts and stops processes")
 
     async def _limit(self, cluster: Cluster, replicas: ClusterReplicas, targets: Targets) -> None:
         """Set the throttle for new moves and for those under way, once."""

@@ -1,7 +1,7 @@
 """The steps of commands that change which brokers belong to a cluster, and what they hold.
 
-This module is pure. `removal_plan`, `addition` and `growth_plan` decide which steps are left, and
-`membership` takes them. The text of a step is what the commands show.
+This module is pure. `removal_plan`, `addition`, `growth_plan` and `disk_plan` decide which steps
+are left, and `membership` takes them. The text of a step is what the commands show.
 """
 
 from dataclasses import dataclass
@@ -154,6 +154,16 @@ class SpreadLeaders:
 
 
 @dataclass(frozen=True, slots=True)
+class StartBroker:
+    """Start the broker's process. Its data folder is empty."""
+
+    node_id: int
+
+    def __str__(self) -> str:
+        return f"start broker {self.node_id} with an empty folder"
+
+
+@dataclass(frozen=True, slots=True)
 class StopBroker:
     """Stop the broker's process."""
 
@@ -187,6 +197,7 @@ MembershipStep = (
     | RaiseMinIsr
     | GiveUpLeaders
     | SpreadLeaders
+    | StartBroker
     | StopBroker
     | Unregister
 )

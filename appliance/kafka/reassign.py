@@ -32,6 +32,9 @@ SLICE_MAX = 500
 """The most partitions in one request, so that the controller answers other requests in between."""
 
 FAULTS_SHOWN_MAX = 10
+NAMED_MAX = 10
+"""The most partitions that a sentence names."""
+
 POLL_S = 1.0
 
 
@@ -204,3 +207,9 @@ async def look_for_cancel(cluster: Cluster) -> tuple[ClusterReplicas, dict[str, 
     found = await look_at_moves(cluster)
     described = await views(cluster, sorted(found.topics))
     return found, {topic.name: topic.min_isr for topic in described}
+
+
+def named_partitions(tps: Sequence[TopicPartition]) -> str:
+    """Return the first partitions of a list, and how many more there are."""
+    more = len(tps) - NAMED_MAX
+    return ", ".join(map(str, tps[:NAMED_MAX])) + (f" and {more} more" if more > 0 else "")

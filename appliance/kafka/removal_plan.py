@@ -28,14 +28,11 @@ from appliance.kafka.membership_steps import (
     WaitForMoves,
 )
 from appliance.kafka.move_plan import MovePlan, PlanGoal, make_plan
-from appliance.kafka.reassign import ClusterReplicas
+from appliance.kafka.reassign import NAMED_MAX, ClusterReplicas, named_partitions
 from appliance.output import CommandError, Exit, counted
 from protocol.client.broker_admin import RegisteredBroker
 from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
 from protocol.types import TopicPartition
-
-NAMED_MAX = 10
-"""The most partitions that a refusal names."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +206,9 @@ def _refused_partitions(state: RemovalState) -> Iterator[str]:
     if silent:
         away = "" if state.is_in_service else f"; start broker {state.node_id} to copy them"
         yield (
-            f"no broker in service has all records of {_named(silent)}, so they cannot be copied"
-            f"{away}, or delete these topics, or see `./millrace elect-leader --type unclean`"
+            f"no broker in service has all records of {named_partitions(silent)}, so they cannot "
+            f"be copied{away}, or delete these topics, or see `./millrace elect-leader --type "
+            "unclean`"
         )
     refused = sorted(state.plan.refused.items())
     yield from (f"{tp}: {why}" for tp, why in refused[:NAMED_MAX])
@@ -257,11 +255,6 @@ def _refused_voters(state: RemovalState) -> Iterator[str]:
             f"brokers {voters} would vote, and of these {live_text} in service, which is no "
             "majority: start the others first"
         )
-
-
-def _named(tps: list[TopicPartition]) -> str:
-    more = len(tps) - NAMED_MAX
-    return ", ".join(map(str, tps[:NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

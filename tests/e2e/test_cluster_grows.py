@@ -1,5 +1,7 @@
-"""A mill of one broker becomes one of three while records are written, and the command is killed
-on the way."""
+"""A mill of one broker becomes one of three while records are written, and then loses a disk.
+
+The commands are killed on the way.
+"""
 
 import json
 import os
@@ -45,9 +47,9 @@ def described(mill: TempMill) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def kill_when_it_says(mill: TempMill, text: str) -> None:
-    """Run `cluster grow` until it says this, and kill it."""
-    with mill.begin("cluster", "grow", "--yes") as process:
+def kill_when_it_says(mill: TempMill, text: str, *command: str) -> None:
+    """Run a command until it says this, and kill it."""
+    with mill.begin(*command, "--yes") as process:
         assert process.stderr is not None
         said = ""
         while text not in said:
@@ -72,11 +74,11 @@ def test_one_broker_becomes_three_and_no_record_is_lost(mill: TempMill) -> None:
     applied = mill.run("up", "--apply")
     assert applied.code == 0, applied.err
     before = described(mill)
-    assert [row["broker"] for row in before["brokers"] if row["voter"]] == [1], "nothing votes before the command"
-    assert all(len(row["replicas"]) == 1 for row in before["partitions"]), "nothing is copied before the command"  # type: ignore[arg-type]
+    assert [row["broker"] for row in before["brokers"] if row["voter"]] == [1]
+    assert {len(row["replicas"]) for row in before["partitions"]} == {1}  # type: ignore[arg-type]
 
-    kill_when_it_says(mill, "make broker 3 a voter")
-    kill_when_it_says(mill, "add replicas")
+    kill_when_it_says(mill, "make broker 3 a voter", "cluster", "grow")
+    kill_when_it_says(mill, "add replicas", "cluster", "grow")
     grown = mill.run("cluster", "grow", "--yes")
     assert grown.code == 0, f"{grown.err}\n{mill.log_ends()}"
     after = described(mill)
@@ -91,9 +93,47 @@ def test_one_broker_becomes_three_and_no_record_is_lost(mill: TempMill) -> None:
     acknowledged = writer.acknowledged
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: writer.acknowledged > acknowledged + 500, 60, "the others take writes")
+    refuse_lost_records(mill, writer, "kept")
+
+
+def refuse_lost_records(mill: TempMill, writer: NumberWriter, topic: str) -> None:
+    """Stop the writer, and check that the topic has each of its records once."""
     writer.stop()
     assert writer.errors == []
-    reader = TopicReader(bootstrap(mill, *BROKERS), "kept", list(range(PARTITIONS)))
+    reader = TopicReader(bootstrap(mill, *BROKERS), topic, list(range(PARTITIONS)))
     found = sorted(int(one) for one in reader.values(writer.written))
     reader.close()
     assert found == list(range(writer.written))
+
+
+def test_a_broker_whose_disk_was_lost_comes_back(mill: TempMill) -> None:
+    mill.up()
+    admin = AdminClient({"bootstrap.servers": bootstrap(mill, *BROKERS)})
+    admin.create_topics([NewTopic("again", PARTITIONS, 3)])["again"].result(30)
+    writer = NumberWriter(bootstrap(mill, *BROKERS), "again", PARTITIONS)
+    writer.start()
+    wait_until(lambda: writer.acknowledged > 500, 30, "records are written")
+    wait_until(
+        lambda: all(len(row["in_sync"]) == 3 for row in described(mill)["partitions"]),  # type: ignore[arg-type]
+        60,
+        "all replicas are in sync",
+    )
+    whole = mill.run("broker", "replace-disk", "2", "--yes")
+    assert (whole.code, "broker 2 is in service with all its replicas" in whole.err) == (0, True)
+
+    stopped = mill.run("stop", "broker-2")
+    assert stopped.code == 0, stopped.err
+    folder = mill.home.data / "broker-2"
+    refused = mill.run("broker", "replace-disk", "2", "--yes")
+    assert refused.code == 3
+    assert f"{folder} is not empty" in refused.err
+    folder.rename(folder.with_name("lost"))
+    kill_when_it_says(mill, "remove broker 2 from the voters", "broker", "replace-disk", "2")
+    kill_when_it_says(mill, "start broker 2", "broker", "replace-disk", "2")
+    replaced = mill.run("broker", "replace-disk", "2", "--yes")
+    assert replaced.code == 0, f"{replaced.err}\n{mill.log_ends()}"
+    after = described(mill)
+    assert [row["broker"] for row in after["brokers"] if row["voter"]] == list(BROKERS)
+    for row in after["partitions"]:
+        assert sorted(row["in_sync"]) == list(BROKERS), row  # type: ignore[call-overload]
+    refuse_lost_records(mill, writer, "again")

@@ -22,6 +22,7 @@ RESTORE = "needs a folder without a mill; tests/e2e/test_backup.py restores one"
 
 FOUR = "needs four brokers; tests/e2e/test_brokers_come_and_go.py adds and removes one"
 GROWS = "restarts the mill with three brokers; tests/e2e/test_cluster_grows.py does the same"
+REPLACES = "needs three brokers; tests/e2e/test_cluster_grows.py replaces a disk"
 SEVERAL = "needs several brokers; tests/interop/test_reassign_live.py moves replicas"
 
 NOT_RUN = {
@@ -36,6 +37,8 @@ NOT_RUN = {
     "docs/howto/grow.md ./millrace": GROWS,
     "docs/howto/move-replicas.md ./millrace": SEVERAL,
     "docs/howto/remove-a-broker.md ./millrace": FOUR,
+    "docs/howto/replace-a-disk.md ./millrace": REPLACES,
+    "docs/howto/replace-a-disk.md mv": REPLACES,
     "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",
     "docs/install.md pip install": INTERNET,
     "docs/security.md ./millrace user": "asks for a password; tests/interop/test_user_commands.py",

@@ -10,6 +10,7 @@ from appliance.kafka.membership_steps import (
     MembershipStep,
     RaiseMinIsr,
     SpreadLeaders,
+    StartBroker,
     StartMoves,
     StopBroker,
     TakeVote,
@@ -49,6 +50,8 @@ class ClusterModel:
     factors: dict[str, int] = field(default_factory=dict)
     behind: set[int] = field(default_factory=set)
     min_isrs: dict[str, int] = field(default_factory=dict)
+    empty: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    """The replicas that a broker with an empty disk has not copied yet."""
     controller: int = 1
 
     def in_sync(self, tp: TopicPartition) -> tuple[int, ...]:
@@ -56,9 +59,19 @@ class ClusterModel:
         adding = () if moving is None else moving.adding
         return tuple(
             one
-            for one in self.partitions[tp.topic][tp.partition]
-            if one not in adding and one not in self.away
+            for one in self.members(tp)
+            if one not in adding and one not in self.away and (tp, one) not in self.empty
         )
+
+    def members(self, tp: TopicPartition) -> list[int]:
+        return self.partitions[tp.topic][tp.partition]
+
+    def all_partitions(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(name, number)
+            for name, rows in self.partitions.items()
+            for number in range(len(rows))
+        ]
 
     def leader(self, tp: TopicPartition) -> int | None:
         in_sync = self.in_sync(tp)
@@ -130,10 +143,18 @@ class ClusterModel:
                     self.leaders[tp] = self.partitions[tp.topic][tp.partition][0]
             case WaitForMoves(targets) | WaitForReplicas(targets):
                 self.complete(min(set(targets) & set(self.moving), default=None))
+                copied = min((one for one in self.empty if one[0] in targets), default=None)
+                self.empty = {one for one in self.empty if one != copied}
             case RaiseMinIsr(values):
                 self.min_isrs |= dict(values)
             case GiveVote() | TakeVote():
                 self._change_voters(step)
+            case StartBroker(node_id):
+                assert node_id not in self.voters, "a voter is not started with an empty disk"
+                self.away.discard(node_id)
+                self.empty |= {
+                    (tp, node_id) for tp in self.all_partitions() if node_id in self.members(tp)
+                }
             case StopBroker(node_id):
                 assert all(node_id not in one for rows in self.partitions.values() for one in rows)
                 assert node_id not in self.voters

@@ -1,0 +1,159 @@
+"""`millrace broker replace-disk`: bring a broker back whose disk was lost or exchanged."""
+
+from typing import TYPE_CHECKING
+
+from appliance.cli import context
+from appliance.cli.broker_addition import START_TIMEOUT_S
+from appliance.cli.broker_removal import BrokerArgument
+from appliance.cli.cluster import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DryRunOption,
+    JsonOption,
+    OutputFormat,
+    OutputOption,
+    Row,
+    TimeoutOption,
+    YesOption,
+    confirm,
+    emit,
+    with_cluster,
+)
+from appliance.cli.progress import progress_line
+from appliance.mill.parts import BROKER_PREFIX
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, counted, say
+
+if TYPE_CHECKING:
+    from appliance.kafka.disk_plan import DiskState
+    from appliance.kafka.membership_steps import MembershipStep
+    from protocol.client.cluster import Cluster
+    from protocol.copy_progress import CopyEstimate
+
+
+def replace_disk(
+    broker: BrokerArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Bring a broker back whose disk is empty: it copies its replicas again, after asking.
+
+    The same command continues where it was interrupted. Ctrl-C ends only the following.
+    """
+    from appliance.kafka import disk_replacement
+    from appliance.kafka.disk_plan import refuse_replacement, steps_to_replace
+
+    state = with_cluster(bootstrap, timeout, lambda asked: disk_replacement.look(asked, broker))
+    refuse_replacement(state)
+    _refuse_full_folder(state, bootstrap)
+    steps = steps_to_replace(state)
+    rows: list[Row] = [
+        {"step": number, "does": type(step).__name__, "what": str(step)}
+        for number, step in enumerate(steps, 1)
+    ]
+    nothing = (
+        f"broker {broker} is in service with all its replicas. To exchange its disk, stop it first "
+        f"(`{context.typed(f'stop {BROKER_PREFIX}{broker}')}`)"
+    )
+    emit("broker-replace-disk/1", rows, output, as_json, nothing=nothing)
+    lines = _remarks(state)
+    if dry_run:
+        say("\n".join([*lines, "nothing was changed"]))
+        return
+    if not steps:
+        return
+    confirm(lines, yes)
+    try:
+        _proceed(broker, bootstrap, timeout)
+    except KeyboardInterrupt:
+        say("\nno longer following; the broker continues to copy. The same command continues")
+        raise
+    say(f"broker {broker} has all its replicas in sync again")
+
+
+def _refuse_full_folder(state: "DiskState", bootstrap: str | None) -> None:
+    """Raise CommandError if this mill's broker votes, is away, and has data in its folder."""
+    if bootstrap is not None or context.in_containers() or state.is_in_service:
+        return
+    name = f"{BROKER_PREFIX}{state.node_id}"
+    folder = context.home().part_data(name)
+    if state.vote is None or not folder.is_dir() or not any(folder.iterdir()):
+        return
+    raise CommandError(
+        f"{folder} is not empty. If its data are whole, `./millrace start {name}` is enough. If "
+        "they are not, move the folder away, and run the same command again",
+        Exit.CONDITION,
+    )
+
+
+def _remarks(state: "DiskState") -> list[str]:
+    """Return the sentences before the question."""
+    from appliance.kafka.reassign import named_partitions
+
+    lines = []
+    missing = (
+        state.missing
+        if state.is_in_service
+        else {tp: one for tp, one in state.held.items() if state.sources[tp]}
+    )
+    if missing:
+        lines.append(
+            f"broker {state.node_id} copies {counted(len(missing), 'replica')} from the others"
+        )
+    if state.lost:
+        lines.append(
+            "lost with the disk, because there was no other replica: "
+            f"{named_partitions(state.lost)}. Delete these topics, or let them begin empty with "
+            "`./millrace elect-leader --type unclean`"
+        )
+    if not state.is_in_service and state.vote is not None and len(state.voters) == 3:
+        lines.append("two brokers vote until it is whole: neither of them may stop in the meantime")
+    return lines
+
+
+def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
+    """Take the steps. Raises CommandError, also if a broker of another mill must be started."""
+    from appliance.kafka.disk_replacement import DiskReplacement
+
+    with progress_line() as line:
+
+        def wait(step: "MembershipStep", estimate: "CopyEstimate | None") -> None:
+            line.show(str(step))
+
+        def begin(step: "MembershipStep") -> None:
+            line.end()
+            say(str(step))
+
+        replacement = DiskReplacement(broker, begin, wait)
+        start = with_cluster(bootstrap, timeout, replacement.proceed)
+        if start is None:
+            return
+        say(str(start))
+        _start(broker, bootstrap)
+
+        async def go_on(cluster: "Cluster") -> None:
+            # Another broker can notice the start a moment later.
+            while await replacement.proceed(cluster) is not None:
+                await replacement.pause()
+
+        with_cluster(bootstrap, timeout, go_on)
+
+
+def _start(broker: int, bootstrap: str | None) -> None:
+    """Start a broker of this mill. Raises CommandError for another broker."""
+    from appliance.cli.mill_commands import start_part
+
+    name, home = f"{BROKER_PREFIX}{broker}", context.home()
+    is_ours = bootstrap is None and not context.in_containers() and lifecycle.is_running(home)
+    if is_ours and any(one["part"] == name for one in lifecycle.snapshot(home)["parts"]):
+        start_part(name, START_TIMEOUT_S)
+        return
+    raise CommandError(
+        f"broker {broker} does not vote any more, and it is no part of this mill: start it with an "
+        "empty folder and with `joins: true` in its settings. Then the same command continues",
+        Exit.CONDITION,
+    )
