@@ -157,7 +157,7 @@ class StatusServer:
         try:
             return self._answer_path(path)
         except Exception:
-            logger.exception("status could not be given", extra=fields(path=path.decode("latin-1")))
+            logger.exception("status request failed", extra=fields(path=path.decode("latin-1")))
             return _text(500, "the part could not describe itself; its log says why")
 
     def _answer_path(self, path: bytes) -> HttpAnswer:

@@ -30,7 +30,7 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
 METADATA_VERSION = "metadata.version"
-"""The feature whose level is that of the metadata log."""
+"""The feature whose level sets the format of the records in the metadata log."""
 
 INT64_MAX = 2**63 - 1
 """The largest number that Kafka's int64 can hold, and so the largest offset and timestamp."""

@@ -179,7 +179,7 @@ def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
 def _count(packed: Packed, data: bytes, position: int) -> int:
     """Read a size or count.
 
-    Raises ValueError if it is negative, because reading would go backwards.
+    Raises ValueError for a negative number, because it would move the read position backwards.
     """
     (count,) = packed.unpack_from(data, position)
     if count < 0:
@@ -192,9 +192,11 @@ def _decode(cls: type[M], data: bytes) -> tuple[M, int]:
     try:
         (version,) = _VERSION.unpack_from(data)
     except StructError:
-        raise WireError(f"{cls.__name__} has no version") from None
+        raise WireError(
+            f"{cls.__name__} ends inside its version, after {len(data)} bytes"
+        ) from None
     if version < 0:
-        raise UnknownVersion(f"{cls.__name__} v{version} is not known")
+        raise UnknownVersion(f"{cls.__name__} has version {version}, expected 0 or more")
     known = min(version, cls.valid_versions[-1])
     message, _ = cls.decode(data, known, _VERSION.size)
     return message, version

@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             request = request.build(version)
         chunks = encode_request_chunks(request, version, correlation_id, self.client_id)
         if self._is_secured:
-            # Each write would become a separate TLS record.
+            # Pass all chunks in one call, because each write would become a separate TLS record.
             self._transport.writelines(chunks)
             return
         for chunk in chunks:

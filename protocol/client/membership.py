@@ -38,7 +38,7 @@ class Handler(Protocol):
         """Start to read these partitions too."""
 
     def failed(self) -> None:
-        """Note that the membership has ended with the error `core.failure`."""
+        """Handle the end of the membership. `core.failure` has the error."""
 
 
 class GroupMemberDriver:
@@ -180,8 +180,8 @@ class GroupMemberDriver:
                 continue
             try:
                 connection = await self._connection(self._core.settings.session_timeout_ms)
-                # Ask for the heartbeat only now. After an await, it could be sent behind a waiting
-                # JoinGroup.
+                # Create the heartbeat after the connection is ready. An older heartbeat could be
+                # sent behind a waiting JoinGroup.
                 request = self._core.heartbeat(self._cluster.now_ms())
                 if request is None or not connection.has_room:
                     continue

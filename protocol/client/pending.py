@@ -77,8 +77,9 @@ class PendingBatch:
         self.closed = False
         self.attempts = 0
         self.uncertain = False
-        """Whether an earlier attempt had no known outcome, so that the batch may already be in the
-        log."""
+        """True if the outcome of an earlier attempt is unknown. Then the batch may already be in
+        the log.
+        """
         self.suspect_answers = 0
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
@@ -197,10 +198,9 @@ class PartitionLine:
         self.next_sequence = 0
         self.next_place = 0
         self.acknowledged = False
-        """Whether the leader has acknowledged a batch with these ids since the last error."""
+        """True once the leader has acknowledged a batch with these ids since the last error."""
         self.restart_sequences = False
-        """Whether the log has a gap below `next_sequence`, so that only a new epoch can
-        continue."""
+        """True if the log has a gap below `next_sequence`. Then only a new epoch can continue."""
         self.retry_at_ms = 0
         self.unknown_since_ms: int | None = None
 
@@ -242,9 +242,9 @@ class PartitionLine:
         self.waiting.insert(position, batch)
 
     def restart(self) -> None:
-        """Note that all sequences given so far are invalid.
+        """Make all sequences that were assigned so far invalid.
 
-        Batches in flight are stripped later.
+        A batch in flight loses its sequence when it is put back into the queue.
         """
         self.restart_sequences = True
         for batch in self.waiting:

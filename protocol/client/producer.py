@@ -363,7 +363,7 @@ class Producer:
                 settle_failed(effect)
             elif isinstance(effect, SequenceRestarted):
                 logger.warning(
-                    "producer sequence starts again",
+                    "the broker refused the sequence numbers of a partition, so they restart at 0",
                     extra=fields(partition=effect.tp, reason=effect.code.name),
                 )
         transactions = self._transactions

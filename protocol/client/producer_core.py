@@ -180,8 +180,7 @@ class ProducerCore:
     def on_delivered(
         self, batch: PendingBatch, base_offset: int, log_append_time_ms: int
     ) -> list[Effect]:
-        """Note that the leader has appended the batch, or with acks 0 that it was written to the
-        network."""
+        """Handle an append by the leader, or with acks 0 a write to the network."""
         line = self._take_back(batch)
         line.acknowledged = True
         line.unknown_since_ms = None
@@ -381,9 +380,10 @@ class ProducerCore:
     def _on_producer_refused(
         self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
     ) -> list[Effect]:
-        """Get another producer id, because another producer has fenced it or the broker forgot it.
+        """Get another producer id, because a newer producer fenced ours or the broker forgot ours.
         A batch whose earlier attempt had no known outcome fails, because a retry with another id
-        could duplicate it."""
+        could duplicate it.
+        """
         if line.producer_id == self.producer_id:
             self.producer_id = NO_PRODUCER_ID
         effects: list[Effect] = []

@@ -52,7 +52,10 @@ class ProducerInterceptor:
 
 @dataclass(frozen=True, slots=True)
 class ProducerHooks:
-    """All hooks. Each interceptor gets the result of the one before it."""
+    """All hooks of one producer.
+
+    Each interceptor gets the record that the previous one returned.
+    """
 
     partitioner: Partitioner | None = None
     key_serializer: Serializer | None = None
@@ -84,7 +87,9 @@ def serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | 
     """Return the bytes of a key or value. Raises TypeError for anything else."""
     made = value if serializer is None else serializer(value)
     if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
-        raise TypeError(f"the {what} is {type(made).__name__}, and no serializer makes bytes of it")
+        raise TypeError(
+            f"the {what} is {type(made).__name__}, expected bytes or None; set a serializer for it"
+        )
     return bytes(made) if isinstance(made, (bytearray, memoryview)) else made
 
 

@@ -33,7 +33,7 @@ class TransactionState(Enum):
     COMMITTING = "committing"
     FAILED = "in a transaction that failed"
     ABORTING = "aborting"
-    DEAD = "of no more use"
+    DEAD = "permanently failed"
 
 
 class CodeMeaning(Enum):
@@ -105,7 +105,7 @@ class TransactionCore:
     # --- moves --------------------------------------------------------------------------------
 
     def initialized(self) -> None:
-        """Note that the producer has its producer id and epoch."""
+        """Handle the answer with the producer id and epoch."""
         self._expect(TransactionState.NEW, TransactionState.READY)
         self.state = TransactionState.READY
         self.needs_new_epoch = False
@@ -127,7 +127,7 @@ class TransactionCore:
         self.state = TransactionState.ABORTING
 
     def ended(self) -> None:
-        """Note that the transaction was committed or aborted."""
+        """Handle the commit or abort of the transaction."""
         self.state = TransactionState.READY
         self.failure = None
         self.needs_new_epoch = False
@@ -139,7 +139,7 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """Note that a request got no answer. The broker may have executed it, or may do so later.
+        """Handle a request without an answer. The broker may have executed it, or may do so later.
 
         So the next transaction uses another producer epoch. With the same epoch the late request
         would end that transaction.
@@ -147,7 +147,7 @@ class TransactionCore:
         self.needs_new_epoch = True
 
     def fail(self, error: Exception, *, was_sent: bool = False) -> None:
-        """Note a failed batch or request of the transaction.
+        """Handle a failed batch or request of the transaction.
 
         `was_sent`: the batch had a sequence.
         """
@@ -161,7 +161,7 @@ class TransactionCore:
             self.failure = error
 
     def die(self, error: Exception) -> None:
-        """Note that this producer can send nothing more with its transactional id."""
+        """End this producer. It can send nothing more with its transactional id."""
         if self.state is not TransactionState.DEAD:
             self.state = TransactionState.DEAD
             self.failure = error

@@ -1,11 +1,11 @@
-"""SCRAM (RFC 5802, RFC 7677): the two sides of a login that shows no password to the other side.
+"""SCRAM (RFC 5802, RFC 7677): both sides of a login that does not send the password.
 
-Room: protocol, security. Pure: random bytes come in as arguments. So does the result of the slow
-key derivation, which `salted_password` computes. The server never derives a key from a password: a
-login costs it two HMACs and a hash.
+This module is pure: random bytes are arguments. The result of the slow key derivation, which
+`salted_password` computes, is an argument too. The server never derives a key from a password, so a
+login costs it only two HMACs and a hash.
 
-Both sides keep the raw texts, because the proofs are computed over them. Everything that deviates
-from the RFC raises ScramError, whose text is for the log of this side only. There is one exception:
+Both sides keep the raw texts, because the proofs are computed over them. Every deviation from the
+RFC raises ScramError, whose text is only for the log of this side. There is one exception:
 librdkafka before 2.6.1 repeats its nonce in the last message, and the server accepts exactly that.
 """
 
@@ -36,7 +36,7 @@ MESSAGE_BYTES_MAX = 8 << 10
 """The largest message of either side. Names have 64 characters, so real ones are far smaller."""
 
 _PRINTABLE = re.compile(r"[!-+\--~]+")
-"""What a nonce consists of: printable characters without the comma."""
+"""The permitted characters of a nonce: printable ASCII without the comma."""
 
 _WRONG_ESCAPE = re.compile(r"=(?!2C|3D)")
 
@@ -62,7 +62,7 @@ class Mechanism(IntEnum):
 
     @property
     def digest_bytes(self) -> int:
-        """The size of its keys."""
+        """The size of the mechanism's keys in bytes."""
         return hashlib.new(self.digest).digest_size
 
     SHA_256 = 1, "SCRAM-SHA-256", "sha256"
@@ -74,7 +74,7 @@ MECHANISMS = {one.sasl_name: one for one in Mechanism}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScramKeys:
-    """What both sides derive from a password."""
+    """The keys that both sides derive from a password."""
 
     client_key: bytes
     server_key: bytes
@@ -82,7 +82,7 @@ class ScramKeys:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScramCredential:
-    """What a server keeps of a user's password for one mechanism."""
+    """The data that a server stores instead of a user's password, for one mechanism."""
 
     salt: bytes
     stored_key: bytes
@@ -91,8 +91,9 @@ class ScramCredential:
 
 
 def salted_password(password: str, salt: bytes, iterations: int, digest: str) -> bytes:
-    """Derive the key from a password. It takes milliseconds, and it is worth as much as the
-    password.
+    """Derive the key from a password. The derivation takes milliseconds.
+
+    The result is enough to log in, so it must stay as secret as the password.
     """
     return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
 
@@ -103,7 +104,7 @@ def keys_of(salted: bytes, digest: str) -> ScramKeys:
 
 
 def credential_of(salted: bytes, salt: bytes, iterations: int, digest: str) -> ScramCredential:
-    """Return what the server keeps of a salted password."""
+    """Return the data that the server stores for a salted password."""
     keys = keys_of(salted, digest)
     return ScramCredential(salt, _hash(keys.client_key, digest), keys.server_key, iterations)
 
