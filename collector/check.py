@@ -97,7 +97,7 @@ def _unroutable(registry: Registry) -> list[str]:
 def _unread(registry: Registry, heads: Mapping[str, HeadReport | None]) -> list[str]:
     """Return a message for each file of which the collector would send nothing, with the reason.
 
-    The last message counts the files above UNREAD_MAX.
+    If there are more than UNREAD_MAX such files, the last message says how many more.
     """
     found = [
         f"{shown(known.path)}: {head.problem}"

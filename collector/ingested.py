@@ -75,7 +75,7 @@ class Ingested:
                 self._registry.counters["ingested_kept"] += 1
                 generation.grown_at_ms = now_ms
                 return False
-            # Until the rest is read, the handle is the only access to the file.
+            # Until the remaining lines are read, the handle is the only access to the file.
             self._handles.pin(generation.name)
             if section.after_ingest == "delete":
                 gone = remove_file(path, generation.file)

@@ -74,7 +74,7 @@ class Lookout:
 
     @property
     def deadline_ms(self) -> int:
-        """When the next scan or check is due without any event."""
+        """The time when the next scan or check is due without any event."""
         return min(self._scan_at_ms, self._hot_at_ms) if self.watch_problems else self._scan_at_ms
 
     def change(self, settings: CollectorSettings) -> None:
@@ -139,7 +139,7 @@ class Lookout:
         await asyncio.to_thread(watch.sync, folders, self._clock())
         for path in set(watch.problems) - before:
             logger.warning(
-                "folder not watched, scanning instead",
+                "folder cannot be watched, so its changes are found only by scans",
                 extra=fields(path=path, reason=watch.problems[path]),
             )
 

@@ -134,7 +134,9 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
             await server.start()
         except OSError as error:
             address = f"{settings.status.host}:{settings.status.port}"
-            logger.error("status port not available", extra=fields(address=address, reason=error))
+            logger.error(
+                "cannot listen for status requests", extra=fields(address=address, reason=error)
+            )
             return EXIT_FAILED
     code = EXIT_CLEAN
     try:
@@ -153,6 +155,6 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
     if agent.is_fenced:
         return EXIT_FENCED
     if agent.gave_up is not None:
-        logger.error("stopped waiting: %s", agent.gave_up)
+        logger.error("collector gave up: %s", agent.gave_up)
         return EXIT_UNREACHABLE
     return EXIT_FAILED if failures else code

@@ -10,7 +10,7 @@ import codecs
 from enum import StrEnum
 
 UTF_8 = "utf-8"
-UTF_16 = "utf-16"  # the byte order mark of a file says which of the two orders it has
+UTF_16 = "utf-16"  # the byte order mark of a file says which of the two byte orders it has
 UTF_16_ORDERS = {"utf-16-le": "<u2", "utf-16-be": ">u2"}
 
 _ONE_BYTE = """

@@ -60,7 +60,7 @@ class Checkpoint:
     ended_ms: int | None = None
     lost_possible: bool = False
     counts_again: bool = False
-    """Whether a user asked to read the file again even if it is a copy of another file."""
+    """True if a user asked to read the file again even if it is a copy of another file."""
     lines_end: int | None = None
     """The offset after which only an unfinished line was found, up to `size`; None if there was no
     unfinished line, or if it is unknown."""

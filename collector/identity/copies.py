@@ -45,8 +45,10 @@ class CopiesOfRound:
         return None, is_known
 
     def _is_older_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 8b: recognise a copy that ends before the position; an older marker must confirm
-        it."""
+        """Row 8b: recognise a copy that ends before the position.
+
+        At least one older marker must confirm it.
+        """
         if not known.is_plain or not self._round.ask.reaches_trail(known, name):
             return False
         content = self._round.ask.compare_short_head(known, name)

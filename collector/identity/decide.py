@@ -64,14 +64,14 @@ class _Session:
         name = next((name for name in names if name.path == known.path), names[0])
         held = self._round.held.get(known.generation)
         same_name = name.path == known.path
-        if held is None and births_differ(known, name):  # 1
+        if held is None and births_differ(known, name):  # row 1
             return False
         content = self._round.ask.compare(
             known, name.file, name.stamp if held is None else held.stamp
         )
         if held is None and not same_name and content is Content.SHORTER:
             content = self._round.ask.compare_short_head(known, name)
-        if held is None and not same_name and content is Content.HEAD_DIFFERS:  # 1
+        if held is None and not same_name and content is Content.HEAD_DIFFERS:  # row 1
             return False
         self._round.settled.add(known.file)
         if content is Content.UNKNOWN:
@@ -85,11 +85,11 @@ class _Session:
             self._round.whole.add(known.generation)
             lost = self._is_cut(known, size)
             if not same_name:
-                self._round.add(Verdict.RENAMED, known, name, lost)  # 4
+                self._round.add(Verdict.RENAMED, known, name, lost)  # row 4
             elif size > known.position:
-                self._round.add(Verdict.GROWN, known, name, lost)  # 3
+                self._round.add(Verdict.GROWN, known, name, lost)  # row 3
             else:
-                self._round.add(Verdict.UNCHANGED, known, name, lost)  # 2
+                self._round.add(Verdict.UNCHANGED, known, name, lost)  # row 2
         self._round.add_links(names, name)
         return True
 
@@ -125,25 +125,25 @@ class _Session:
         if copy is not None:
             if copy.size >= known.position:
                 lost = known.size > copy.size
-                self._round.add(Verdict.COPYTRUNCATED, known, copy, lost, begins=name)  # 8a
+                self._round.add(Verdict.COPYTRUNCATED, known, copy, lost, begins=name)  # row 8a
             else:
                 lost = known.size > known.position
                 self._round.add(
                     Verdict.COPYTRUNCATED, known, None, lost, begins=name, copy=copy
-                )  # 8b
+                )  # row 8b
             return True
         if content is Content.SHORTER:
             shrunk = self._is_shrunk(known, name)
             if shrunk is None:
                 return False
             if shrunk:
-                self._round.add(Verdict.SHRUNK, known, name)  # 9
+                self._round.add(Verdict.SHRUNK, known, name)  # row 9
                 return True
         trimmed = self._judge_trimmed(known, name)
         if trimmed is not False:
             return trimmed is True
         verdict = Verdict.TRUNCATED if content is Content.SHORTER else Verdict.REWRITTEN
-        self._round.add(verdict, known, name, lost_possible=True, begins=name)  # 10, 11
+        self._round.add(verdict, known, name, lost_possible=True, begins=name)  # rows 10, 11
         return True
 
     def _judge_trimmed(
@@ -170,8 +170,9 @@ class _Session:
         return True
 
     def _is_shrunk(self, known: Stored, name: Seen) -> bool | None:
-        """Row 9: tell whether the file lost its end, so that all that is left in it is
-        committed."""
+        """Row 9: tell whether the file lost its end and everything that remains in it is
+        committed.
+        """
         head = known.fingerprint.heads[-1] if known.fingerprint.heads else None
         if name.path != known.path or head is None or not known.is_plain:
             return False
@@ -210,7 +211,7 @@ class _Session:
             same_head = newcomer is not None and copy.file == newcomer.file
             self._round.add(
                 Verdict.REPLACED_SAME_HEAD if same_head else Verdict.MOVED, known, copy
-            )  # 14, 16
+            )  # rows 14, 16
             return
         if newcomer is not None and newcomer.file not in self._round.settled:
             life = self._life_of(known, newcomer)
@@ -219,17 +220,17 @@ class _Session:
             elif (
                 known.state is not State.GONE and self._judge_trimmed(known, newcomer) is not False
             ):
-                return  # 9a
+                return  # row 9a
         # Each of them may be the copy of another file, which took over this file's inode or name.
         if reused and is_reused and not self._copies.is_copy(reused[0]):
-            self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
+            self._begin(Verdict.INODE_REUSED, known, reused[0])  # row 1
         elif (
             newcomer is not None
             and known.state is not State.GONE
             and newcomer.file not in self._round.settled
             and not self._copies.is_copy(newcomer)
         ):
-            self._begin(Verdict.REPLACED, known, newcomer)  # 15
+            self._begin(Verdict.REPLACED, known, newcomer)  # row 15
         self._judge_gone(known)
 
     def _life_of(self, known: Stored, name: Seen) -> Stored:
@@ -264,7 +265,7 @@ class _Session:
         self._round.settled.add(newcomer.file)
         if content is Content.EQUAL:
             lost = held is not None and held.size > newcomer.size
-            self._round.add(Verdict.RENUMBERED, known, newcomer, lost)  # 13
+            self._round.add(Verdict.RENUMBERED, known, newcomer, lost)  # row 13
         return True
 
     def _judge_held(self, known: Stored, held: OpenStat, newcomer: Seen | None) -> None:
@@ -278,21 +279,21 @@ class _Session:
                 self._round.is_waiting |= bool(holds)
             elif holds:
                 self._round.settled.add(newcomer.file)
-                self._round.add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # 14
-            elif self._judge_trimmed(known, newcomer, held) is not False:  # 9a
+                self._round.add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # row 14
+            elif self._judge_trimmed(known, newcomer, held) is not False:  # row 9a
                 return
             elif self._copies.is_copy(newcomer):
-                self._round.add(Verdict.DELETED, known, None)  # 6
+                self._round.add(Verdict.DELETED, known, None)  # row 6
             else:
-                self._begin(Verdict.REPLACED, known, newcomer)  # 15
+                self._begin(Verdict.REPLACED, known, newcomer)  # row 15
         elif held.links == 0:
-            self._round.add(Verdict.DELETED, known, None)  # 6
+            self._round.add(Verdict.DELETED, known, None)  # row 6
         elif self._round.is_complete:
-            self._round.add(Verdict.MOVED_OUT, known, None)  # 7
+            self._round.add(Verdict.MOVED_OUT, known, None)  # row 7
 
     def _judge_gone(self, known: Stored) -> None:
         if self._round.is_complete and known.state is not State.GONE:
-            self._round.add(Verdict.GONE_WHILE_DOWN, known, None, known.is_behind)  # 21
+            self._round.add(Verdict.GONE_WHILE_DOWN, known, None, known.is_behind)  # row 21
 
     def _begin(self, verdict: Verdict, known: Stored, seen: Seen) -> None:
         names = self._round.names[seen.file]

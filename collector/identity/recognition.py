@@ -22,7 +22,8 @@ from collector.text.archive import CompressedFile, ReadRaw
 from collector.text.fingerprint import Evidence
 
 WAITS_MAX = 3
-"""How many scans an archive waits when it is longer than a file that was read to its end.
+"""The number of scans for which an archive waits if it is longer than a file that was read to its
+end.
 
 If the scans show no change of that file, the archive is the archive of another file.
 """
@@ -32,7 +33,7 @@ class Compared(Enum):
     """The result of a comparison."""
 
     KNOWN = "known"
-    AGAIN = "again"  # another turn continues it
+    AGAIN = "again"  # another call continues the comparison
     WAITING = "waiting"  # wait for the next scan's verdict on the other file
 
 
@@ -199,7 +200,7 @@ class Recognition:
         return found[::-1]
 
     def _note_older(self, generation: Generation, original: Generation, end: Evidence) -> None:
-        """Note that all lines of the archive were already sent with the key of the original."""
+        """Remember that all lines of the archive were already sent with the key of the original."""
         self._registry.counters[Verdict.ARCHIVE_DONE] += 1
         generation.verdict = Verdict.ARCHIVE_DONE
         generation.fingerprint = end.fingerprint()

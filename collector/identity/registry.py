@@ -156,7 +156,7 @@ class Registry:
         return left
 
     def first_look_done(self) -> None:
-        """Note that a complete scan was applied. Files found later are read from their start."""
+        """Handle the first complete scan. Files found later are read from their start."""
         self._not_looked_at = ()
 
     def apply(self, judgement: Judgement, is_held: bool, now_ms: int) -> list[Generation]:

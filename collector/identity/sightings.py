@@ -1,4 +1,4 @@
-"""What is known and what a scan found: inputs and outputs of the decision which file is which.
+"""The inputs and outputs of the decision which file is which.
 
 This module has only data classes. `Stored` is what the collector knows of a generation (one life of
 one file's content). `Seen` is one name found by a scan, and `OpenStat` the stat of an open file. A
@@ -161,7 +161,7 @@ Answers = Mapping[AnyProbe, bytes | None]
 
 
 class Verdict(StrEnum):
-    """What happened to a file. The names are those of the decision table and of the metrics."""
+    """The change of a file. The names are those of the decision table and of the metrics."""
 
     INODE_REUSED = "inode_reused"
     UNCHANGED = "unchanged"

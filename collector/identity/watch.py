@@ -128,7 +128,7 @@ class Watch(FileSystemEventHandler):
         self._note(paths, event.event_type != FileModifiedEvent.event_type)
 
     def overflowed(self) -> None:
-        """Note that events were lost, so that only a scan can find the changes."""
+        """Request a scan, because events were lost and only a scan can find the changes."""
         self.overflows += 1
         self._note((), True)
 

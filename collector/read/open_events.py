@@ -62,7 +62,8 @@ class OpenEvents:
         if event is None or rules is None or turn.blocks or turn.has_more:
             return turn
         if self.is_carried(generation):
-            # The other file can disappear before its first lines are handed out.
+            # Check again later, because the next file can disappear before its first lines are
+            # handed out.
             return replace(turn, wake_at_ms=now_ms + rules.max_age_ms)
         due_ms = generation.grown_at_ms + rules.max_age_ms
         if now_ms < due_ms and not generation.closes_event:
@@ -83,7 +84,8 @@ class OpenEvents:
         if rules is None:
             return turn
         if now_ms - since_ms > rules.max_age_ms:
-            # The lines that continue the other file's event have waited with it, so they join it.
+            # These lines have waited as long as the event that they continue, so they still join
+            # it.
             if known.carried_by is generation and turn.blocks:
                 return self._join(generation, known, turn) or turn
             return turn
@@ -95,7 +97,7 @@ class OpenEvents:
                 return self._join(generation, known, turn) or turn
             known.carried_by = generation
             return turn
-        # The lines of the other file come first: its remaining lines, or its event alone.
+        # First hand out the remaining lines of the earlier file, or its open event alone.
         known.closes_event = is_read
         generation.tailer.rewind()
         return Turn(wake_at_ms=now_ms + COMMIT_MS, others=(known,))

@@ -49,8 +49,8 @@ class Waking(Enum):
     """The result of an attempt to begin reading a file."""
 
     AWAKE = "awake"
-    AGAIN = "again"  # another turn continues it
-    WAITING = "waiting"  # wait until the file changes
+    AGAIN = "again"  # another call continues the attempt
+    WAITING = "waiting"  # nothing to do until the file changes
     CHANGED = "changed"  # the content changed, and only a scan can tell the cause
 
 
@@ -258,7 +258,7 @@ def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
 def _aligned(
     generation: Generation, handle: Handle, evidence: Evidence, encoding: Encoding
 ) -> Evidence | Waking:
-    """Return the evidence of the next place that is between two code units.
+    """Return the evidence of the next offset that is between two code units.
 
     A position can be inside a code unit if the file was read as bytes before its input said UTF-16.
     """

@@ -191,18 +191,18 @@ class SendQueues:
         return state is None or not state.is_suspect
 
     def acknowledged(self, batch: SendBatch) -> None:
-        """Note that the broker has acknowledged the batch, so its queue's window has room again."""
+        """Handle the acknowledgement of a batch. The window of its queue has room again."""
         self._places[batch.place].in_flight -= 1
 
     def settled(self, batch: SendBatch) -> None:
-        """Note that the batch is committed, and free its memory."""
+        """Handle the commit of a batch, and free its memory."""
         state = self._places[batch.place]
         state.is_suspect = False
         state.backoff.reset()
         self.bytes_held -= batch.raw_bytes
 
     def given_back(self, batch: SendBatch, *, was_acknowledged: bool) -> None:
-        """Note that the transaction of the batch was aborted, so the batch must be sent again."""
+        """Handle the abort of the batch's transaction, so that the batch is sent again."""
         state = self._places[batch.place]
         state.in_flight -= not was_acknowledged
         state.back.append(batch)
@@ -216,7 +216,7 @@ class SendQueues:
 
     @property
     def retry_at_ms(self) -> int | None:
-        """When the next suspect queue is tried again; None if no queue is suspect."""
+        """The time when the next suspect queue is tried again; None if no queue is suspect."""
         times = [state.retry_at_ms for state in self._places.values() if state.is_suspect]
         return min(times, default=None)
 

@@ -57,7 +57,7 @@ class Encoding:
     line_end: int = NEWLINE
 
     is_raw: bool = field(init=False)
-    """Whether the value of a record has exactly the bytes of the source."""
+    """True if the value of a record has exactly the bytes of the source."""
     unit_bytes: int = field(init=False)
     """The number of bytes of a code unit. Lines begin and end between two code units."""
 

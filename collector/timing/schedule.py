@@ -104,7 +104,7 @@ class Schedule(Generic[Name, Place]):
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the next delay ends; None if no file is delayed."""
+        """The time when the next delay ends; None if no file is delayed."""
         return min(self._delayed.values(), default=None)
 
     def drop(self, name: Name) -> None:
