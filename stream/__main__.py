@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValidationError as error:
         for fault in error.errors():
             key = ".".join(str(step) for step in fault["loc"])
-            logger.error("settings are wrong", extra=fields(key=key, fault=fault["msg"]))
+            logger.error("a setting is not valid", extra=fields(key=key, fault=fault["msg"]))
         return 2
     if options.check:
         return check(settings)
@@ -86,7 +86,7 @@ def run(settings: StreamSettings) -> int:
         serving.start()
     except OSError as error:
         address = f"{settings.status.host}:{settings.status.port}"
-        logger.error("cannot serve the status", extra=fields(address=address, why=error))
+        logger.error("cannot listen for status requests", extra=fields(address=address, why=error))
         return 2
     try:
         return StreamJob(settings, state, stop).run()

@@ -265,7 +265,7 @@ class BatchWriter:
             except SinkUnavailable as error:
                 self._state.waiting(f"{error.sink}-away", str(error))
                 if not was_away:
-                    logger.warning("waiting for a sink", extra=fields(reason=error))
+                    logger.warning("a sink is away; the batch waits", extra=fields(reason=error))
                 was_away = True
             if self._stop.wait(RETRY_SINK_S):
                 raise StopRequested
@@ -281,7 +281,7 @@ class BatchWriter:
         latest_s = counted.counts.latest_s
         replayed = outcome is BatchOutcome.REPLAYED
         if replayed:
-            logger.info("batch was counted before", extra=fields(batch=batch.batch_id))
+            logger.info("batch skipped, the sinks have it", extra=fields(batch=batch.batch_id))
         self._state.batch_applied(
             batch.batch_id,
             batch.lines,

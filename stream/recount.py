@@ -111,7 +111,7 @@ class Recounter:
             except (SinkUnavailable, FencedWriter, LedgerMismatch, RangeMoved) as error:
                 logger.debug("recounting waits: %s", error)
             except (ApiError, ClientError, ArchiveAway) as error:
-                logger.info("recounting waits", extra=fields(why=error))
+                logger.info("recounting waits and tries again", extra=fields(why=error))
             except (Py4JError, PySparkException, OSError) as error:
                 if judge(error)[0] is Origin.JVM:
                     # The job's main thread notices the end of the JVM too, and ends the process.
@@ -140,7 +140,7 @@ class Recounter:
             except (SinkUnavailable, FencedWriter, LedgerMismatch) as error:
                 # The recount ends without this note too, because its tries are stored in MySQL and
                 # will reach TRIES_MAX.
-                logger.warning("cannot note that a recount is given up", extra=fields(why=error))
+                logger.warning("cannot store that a recount ended", extra=fields(why=error))
 
     def _give_up(self, metric: str, after: str) -> None:
         why = f"given up after {after}"
@@ -156,7 +156,8 @@ class Recounter:
             # Retention deleted wanted lines, and the archive has none of them.
             lost = [gap for gap in one.gaps if (gap.topic, gap.partition) in floors]
             logger.warning(
-                "lines to recount are gone", extra=fields(metric=one.metric, offsets=places(lost))
+                "lines to recount were deleted from the topic",
+                extra=fields(metric=one.metric, offsets=places(lost)),
             )
             now.sinks.note(partial(recounts.raise_floors, metric=one.metric, held=floors))
             return

@@ -146,15 +146,15 @@ class StageSums:
         self.age_sum_s = 0.0
 
     def begins(self, now_s: float) -> None:
-        """Note that a batch begins."""
+        """Record that a batch begins."""
         self._in_hand_since_s = now_s
 
     def ends(self) -> None:
-        """Note that no batch is being counted."""
+        """Record that no batch is being counted."""
         self._in_hand_since_s = None
 
     def applied(self, batch_id: int, work: BatchWork, now_s: float, *, replayed: bool) -> None:
-        """Note that the sinks have stored a batch or a piece of it."""
+        """Record that the sinks have stored a batch or a piece of it."""
         sums = self._slot(now_s)
         self._stages_seen.update(work.seconds)
         while len(self._unfinished) >= UNFINISHED_MAX and batch_id not in self._unfinished:
@@ -177,7 +177,7 @@ class StageSums:
     def finished(
         self, batch_id: int, durations_ms: Mapping[str, int], now_s: float, at_ms: int
     ) -> None:
-        """Note Spark's report of a batch."""
+        """Add Spark's report of a batch."""
         seconds = self._unfinished.pop(batch_id, None)
         if seconds is None:
             # This batch had no lines, so the sinks did not get it.

@@ -1,7 +1,7 @@
 """One parsed input of the configuration file.
 
-It reads only the values it is given, the files of shipped formats and the time zone database. Every
-fault has its key, and says what was found and what was expected.
+The module reads only the values that it gets, the files of shipped formats and the time zone
+database. Every fault has its key, and says what was found and what was expected.
 """
 
 import difflib

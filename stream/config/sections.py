@@ -1,8 +1,8 @@
 """Inputs and metrics of the configuration file.
 
-It uses only the values it is given, and starts no JVM. Every fault has its key, and says what was
-found and what was expected. Values stay as the user wrote them; `metrics.py` converts them for the
-rest of `stream`.
+The module uses only the values that it gets, and starts no JVM. Every fault has its key, and says
+what was found and what was expected. Values stay as the user wrote them; `metrics.py` converts them
+for the rest of `stream`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ RESERVED_NAMES = words(
 
 
 class KeepSection(Section):
-    """How long each sink keeps a window after its end."""
+    """The time for which each sink keeps a window after its end."""
 
     redis: Keep | None = Field(
         default=None,

@@ -36,7 +36,8 @@ from stream.parse.try_expression import attempt, attempt_of_user
 
 LINES_VIEW = "millrace_lines"
 
-# The verdicts of a metric on a line. A third one is NULL: the metric's filter excludes the line.
+# The verdicts of a metric on a line. The third verdict is NULL: the metric's filter excludes the
+# line.
 COUNTED = 1
 FAULTY = -1
 

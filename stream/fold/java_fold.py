@@ -47,7 +47,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class _Frames(FramedSerializer):
-    """Returns frames unchanged."""
+    """A serializer for PySpark that returns each frame as its bytes."""
 
     def loads(self, obj: bytes) -> bytes:
         return obj

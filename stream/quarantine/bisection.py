@@ -116,7 +116,7 @@ class Bisection:
             failure = tried
         if failure is not None:
             logger.warning(
-                "a batch cannot be counted; looking for the lines at fault",
+                "a batch cannot be counted; searching for the lines that cause this",
                 extra=fields(offsets=offsets, why=failure.name),
             )
             # If Spark can count nothing at all, the search would set aside every single line. So
@@ -208,7 +208,7 @@ class Bisection:
         words = without_line(why.words or why.name, line)
         found = PoisonLine(one.topic, file, one.partition, one.start, line, words)
         logger.warning(
-            "a line is set aside",
+            "a line cannot be counted and is set aside",
             extra=fields(
                 file=file, topic=one.topic, partition=one.partition, offset=one.start, why=words
             ),

@@ -50,7 +50,7 @@ class Hand:
         self._lock = threading.Lock()
 
     def take(self, part: Part, patience_s: float) -> None:
-        """Note that the JVM begins to count this part."""
+        """Store the part that the JVM begins to count."""
         with self._lock:
             self.holds = InHand(part, time.monotonic() + patience_s)
 
@@ -63,12 +63,12 @@ class Hand:
                 self.holds = InHand(part, min(self.holds.until_s, until_s))
 
     def let_go(self) -> None:
-        """Note that the JVM no longer counts the part, whether that succeeded or failed."""
+        """Store that the JVM no longer counts the part, whether counting succeeded or failed."""
         with self._lock:
             self.holds = None
 
     def met_error(self, part: Part) -> None:
-        """Note that counting this part raised an Error of Java, which can end the JVM."""
+        """Store that counting this part raised an Error of Java, which can end the JVM."""
         self._met_error = (part, time.monotonic() + ERROR_S)
 
     @property

@@ -61,7 +61,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartFailure:
-    """Why a part could not be counted: the name of the error, and its message.
+    """The reason why a part could not be counted: the name of the error, and its message.
 
     `words` is the message, which can quote the line.
     """
@@ -71,7 +71,7 @@ class PartFailure:
     words: str = ""
 
 
-DEADLY = PartFailure(FailureKind.DEADLY, "Java ended or stood still")
+DEADLY = PartFailure(FailureKind.DEADLY, "Java ended or hung")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,19 +295,23 @@ class Search:
 
 
 class PartSize:
-    """The number of offsets to count at once; None unless a part was too large for the heap."""
+    """The most offsets to count at once; None unless a part was too large for the heap."""
 
     def __init__(self) -> None:
         self.offsets_max: int | None = None
         self._cut_batches = 0
 
     def passed(self, offsets: int) -> None:
-        """Note that this many offsets can be counted at once, but not twice as many."""
+        """Lower the size to `offsets`, because this many can be counted at once, but not twice as
+        many.
+        """
         self.offsets_max = max(1, min(offsets, self.offsets_max or offsets))
         self._cut_batches = 0
 
     def was_cut(self) -> None:
-        """Note that a batch was counted in parts of this size."""
+        """Handle a batch that was counted in parts of this size. After several batches the size
+        grows.
+        """
         self._cut_batches += 1
         if self.offsets_max is not None and self._cut_batches >= BATCHES_TO_GROW:
             self.offsets_max += max(1, self.offsets_max // 4)

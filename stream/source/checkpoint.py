@@ -75,9 +75,9 @@ class CheckpointFolder:
         last = planned[-1]
         done = finished[-1] if finished else planned[0] - 1
         if done not in (last, last - 1):
-            raise CheckpointFault(f"batch {last} is planned, but {done} was the last to end")
+            raise CheckpointFault(f"batch {last} is planned, but batch {done} was the last to end")
         if {topic for topic, _ in self.ends(last)} != set(topics):
-            raise CheckpointFault("it reads other topics")
+            raise CheckpointFault("it is for other topics than the configuration names")
         committed = self.ends(done) if done in planned else {}
         if last - 1 in planned or last == 0:
             self.starts(last)
@@ -192,7 +192,7 @@ def forgotten_by(committed: Offsets, ledger: Mapping[tuple[str, int], int]) -> s
 def _check_dense(batches: list[int], log: str) -> None:
     for before, after in itertools.pairwise(batches):
         if after != before + 1:
-            raise CheckpointFault(f"its {log} have a hole between {before} and {after}")
+            raise CheckpointFault(f"its {log} have no batch between {before} and {after}")
 
 
 def decode_offsets(line: str) -> Offsets:

@@ -221,7 +221,7 @@ def passed_over(
     lost = lost_lines(committed, held)
     if lost is None or lost_lines({place: ledger[place] for place in committed}, held) is not None:
         return None
-    return f"{lost}; but they are counted"
+    return f"{lost}; but the sinks have counted these lines"
 
 
 def kafka_options(

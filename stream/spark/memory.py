@@ -1,6 +1,6 @@
 """The memory of Spark's driver, and the number of lines per batch that it allows.
 
-Both depend on the machine unless the configuration sets them. Pure except for `machine_bytes`.
+Both depend on the machine unless the configuration sets them. Only `machine_bytes` reads files.
 """
 
 from pathlib import Path

@@ -233,7 +233,7 @@ def test_a_line_that_would_never_end_is_set_aside_over_kills(rig_of: Callable[..
     status = rig.wait_counted()
     assert 3 <= rig.restarts <= 6
     (one,) = details(status)["poison"]
-    assert one["reason"] == "Java ended or stood still"
+    assert one["reason"] == "Java ended or hung"
     assert any(text.startswith("Java ended while it counted") for text in sentences(rig))
     rig.send(20, {3: marked_line(3)})
     rig.wait_searching(1)
