@@ -1,7 +1,7 @@
 """The data that the stream passes to the sinks: one micro-batch, already aggregated.
 
-Plain data; imports nothing of Spark, MySQL or Redis. Names ending in `_s` are in epoch seconds,
-those ending in `_ms` in epoch milliseconds.
+This module has only data classes and imports nothing of Spark, MySQL or Redis. Names ending in `_s`
+are in epoch seconds, those ending in `_ms` in epoch milliseconds.
 """
 
 from collections.abc import Mapping, Sequence

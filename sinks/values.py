@@ -34,7 +34,10 @@ SKETCHES_REMEMBERED_MAX = 1_024
 
 
 class Measure(StrEnum):
-    """The measure of a metric. `estimates` says when values of the last two are estimates."""
+    """The measure of a metric.
+
+    Values of `unique` and `percentile` can be estimates (`estimates`).
+    """
 
     COUNT = "count"
     SUM = "sum"

@@ -61,10 +61,10 @@ class Written:
     """The result of writing a batch's cells.
 
     `cells` are the cells written by rows, and the cells read back for the live view. `by_rows` are
-    only the former, and `key_counts` are the key counts of their windows. `bulk` are the windows
-    that the server changed by adding blocks. In the windows of `fallen`, a value in a ranking can
-    have fallen. `changed` is the number of all changed cells. `left_out` is the number of cells
-    that were not written, because their windows were older than their `keep`.
+    only the cells written by rows, and `key_counts` are the key counts of their windows. `bulk` are
+    the windows that the server changed by adding blocks. In the windows of `fallen`, a value in a
+    ranking can have fallen. `changed` is the number of all changed cells. `left_out` is the number
+    of cells that were not written, because their windows were older than their `keep`.
     """
 
     cells: Cells
@@ -95,7 +95,8 @@ class CellWriter:
         gathered = fold_to_windows(batch.rows, self._definitions, now_s, left_out=left_out)
         kept = kept_blocks(batch.blocks, self._definitions, now_s)
         plan = self._plan(kept, gathered)
-        # A quarter, because a statement of blocks can become twice as long (`bulk.statements`).
+        # Use a quarter of the limit, because a statement of blocks can become twice as long
+        # (`bulk.statements`).
         octets_max = min(STATEMENT_OCTETS, packet_octets // 4)
         bulk = plan.windows
         if bulk:
@@ -133,7 +134,9 @@ class CellWriter:
             inserted = self._insert(definition, blocks, b"", octets_max)
             said = sum(block.keys for block in blocks)
             if inserted != said:
-                raise ValueError(f"blocks of {definition.name} held {inserted} cells, said {said}")
+                raise ValueError(
+                    f"blocks of {definition.name} have {inserted} cells, their headers say {said}"
+                )
         for definition, blocks in self._by_metric(plan.added):
             self._insert(definition, blocks, tail(definition), octets_max)
         self._write_key_counts({**plan.new_keys, **self._count_keys(plan.recounted)}, self._numbers)

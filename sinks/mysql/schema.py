@@ -68,7 +68,7 @@ TABLES = (
   measure VARCHAR(16) NOT NULL DEFAULT '')""",
     f"""CREATE TABLE IF NOT EXISTS metric_topics (
   metric VARCHAR(48) NOT NULL, {TOPIC}, PRIMARY KEY (metric, topic))""",
-    # No row for a partition: counted from its first line on (`ranges.py`).
+    # A metric has counted a partition without a row from its first line on (`ranges.py`).
     f"""CREATE TABLE IF NOT EXISTS metric_ranges (
   metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
   start_offset BIGINT NOT NULL, end_offset BIGINT,
@@ -77,7 +77,8 @@ TABLES = (
   metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
   from_offset BIGINT NOT NULL, tries INT NOT NULL DEFAULT 0, {PROBLEM},
   PRIMARY KEY (metric, topic, part))""",
-    # From when on windows older than their `keep` are deleted (`keeping.py`).
+    # The deletion terms: from `from_at` on, windows older than their `keep` are deleted
+    # (`keeping.py`).
     """CREATE TABLE IF NOT EXISTS keep_terms (
   metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, keep_s BIGINT NOT NULL,
   from_at DATETIME NOT NULL, cells BIGINT NOT NULL, PRIMARY KEY (metric, size_s))""",

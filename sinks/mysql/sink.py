@@ -106,7 +106,9 @@ class MySqlSink:
             )
             names = {definition.name: definition.topics for definition in definitions}
             for name in change_metrics(cursor, names, stored, _read_ledger(cursor)).resumed:
-                logger.warning("%s is counted again; metric_ranges has the missing offsets", name)
+                logger.warning(
+                    "%s is back in the configuration; a recount can count the lines it missed", name
+                )
             return self._read_guard(cursor)
 
         self._patiently(lambda: self._plainly(prepare))
@@ -263,7 +265,8 @@ class MySqlSink:
         """Return the writer row; `is_locked`: lock it until this transaction ends."""
         lock = " FOR UPDATE" if is_locked else ""
         cursor.execute(f"SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1{lock}")
-        # No row means that the database was emptied, like a restore to before the first epoch.
+        # If there is no row, the database was emptied. Treat this like a restore from before the
+        # first epoch.
         query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
         return WriterGuard(str(query_id), int(epoch), int(batch_id), int(seq))
 

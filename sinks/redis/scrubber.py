@@ -44,21 +44,23 @@ from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, write
 from sinks.rows import MetricDefinition
 from sinks.truth import WriterGuard
 
-# The time for a round, of which there is one per second, if no error is known, and if one is known.
+# The time limit of a round if no wrong window is known, and if one is known. Rounds run once a
+# second.
 LOOKING_S = 0.02
 MENDING_S = 0.1
-# The cells that a round reads from the truth, if no error is known, and if one is known.
+# The most cells that a round reads from the truth if no wrong window is known, and if one is known.
 CELLS_PER_TEND = 1_000
 CELLS_PER_TEND_MENDING = 10_000
 CELLS_PER_PAGE = 250
-# The cost of a window is at least this, because of its round trips.
+# The least number of cells that a window counts for, because of its round trips.
 CELLS_PER_WINDOW_MIN = 10
-# Windows whose sizes a round reads: the newest of this many metrics and sizes, and others.
+# The most windows whose sizes a round reads: newest windows, and other windows.
 NEWEST_PER_TEND = 16
 WINDOWS_PER_TEND = 250
 PAGES_PER_TEND = 4
 WINDOWS_PER_PAGE = 100
-# One of this many checked windows is a latest window or has totals, because users watch these most.
+# Every checked window with a number divisible by this one is a latest window or has totals, because
+# users watch these windows most.
 NEWEST_EVERY = 4
 LOGGED_PER_TEND = 10
 
@@ -348,7 +350,7 @@ class Scrubber:
         self._logged += 1
         if self._logged <= LOGGED_PER_TEND:
             logger.warning(
-                "Redis did not show the truth, %s is written again: %s",
+                "Redis differed from the truth, so %s is written again: %s",
                 write.latest if check.mended == ["latest"] else write.key,
                 ", ".join(check.mended),
             )
@@ -379,5 +381,5 @@ class Scrubber:
         answer = guarded_call(lambda: self._mend(args=[json.dumps(call), *gone]))
         if answer == "fenced":
             self._cell_reader.check_ours()
-            raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
+            raise SinkUnavailable("redis", "its guard has an epoch that the truth does not know")
         return bool(answer == "ok")
