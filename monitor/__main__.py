@@ -36,7 +36,7 @@ from sinks.read_counts import CountsReader
 logger = logging.getLogger("monitor")
 
 COLLECT_AFTER = 10_000
-"""The number of new objects after which the collector of reference cycles runs."""
+"""The number of new objects after which Python's garbage collector runs."""
 
 
 def clock_ms() -> int:
@@ -51,7 +51,7 @@ def counts_of(settings: MonitorSettings) -> Counts | None:
 
 
 def operator_of(settings: MonitorSettings) -> Operator | None:
-    """Return the operator that carries out orders; None if orders are switched off."""
+    """Return the operator that changes the cluster; None if changes are switched off."""
     if not settings.section.admin or settings.token is None:
         return None
     return Operator(settings.bootstrap_servers, settings.stream_group)
@@ -137,7 +137,7 @@ def main() -> int:
     failures: list[BaseException] = []
 
     def stop(error: BaseException) -> None:
-        logger.critical("the sampler died", exc_info=error)
+        logger.critical("the sampler failed, so the monitor stops", exc_info=error)
         failures.append(error)
         server.should_exit = True
 

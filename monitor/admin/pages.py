@@ -1,8 +1,8 @@
 """The pages on which a user with the token changes the cluster: `/admin` and below.
 
 When a user submits a form, the page shows the plan. When the user confirms the plan, the page shows
-the outcome. Both work without scripts. An order must come from a page of this site (Origin), in a
-session (cookie), with the secret in the session's forms. Every order writes two audit lines to the
+the outcome. Both work without scripts. A form must come from a page of this site (Origin), in a
+session (cookie), with the secret in the session's forms. Every change writes two audit lines to the
 log and to the stored events: one before and one after it is carried out.
 """
 
@@ -78,7 +78,7 @@ class Admin:
         return self.show(request, "operation.html", values | more, code)
 
     def events(self) -> list[Event]:
-        """Return the audit lines of the last orders, newest first."""
+        """Return the audit lines of the last changes, newest first."""
         if self.sampler.recorder is None:
             return []
         try:
@@ -100,7 +100,7 @@ class Admin:
             recorder.store.note([Event(self.clock_ms(), ADMIN_EVENT, text, result != "begun")])
         except sqlite3.Error as error:
             raise OperationFailed(
-                f"the order was not carried out, because the history cannot be written: {error}"
+                f"nothing was changed, because the audit line cannot be written: {error}"
             ) from error
 
     def readers(self, order: Order) -> list[Reader]:

@@ -1,4 +1,4 @@
-"""How each kind of rule is measured in a snapshot, and its expression for Prometheus.
+"""Measures each kind of rule in a snapshot, and gives its expression for Prometheus.
 
 This module is pure. A subject whose measurement is unknown has the value None. A rule whose source
 could not be read has None instead of a list of subjects.

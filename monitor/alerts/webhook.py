@@ -160,7 +160,7 @@ class _TrackedConnection(http.client.HTTPConnection):
         self._create_connection = exchange.connect
 
     def getresponse(self) -> http.client.HTTPResponse:
-        """Note that the whole message has been sent, then read the answer."""
+        """Record that the whole message has been sent, then read the answer."""
         self._exchange.is_sent = True
         return super().getresponse()
 

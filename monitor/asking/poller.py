@@ -64,7 +64,7 @@ from sinks.read import ask_mysql, ask_redis
 PART_TIMEOUT_S = 1.5
 KAFKA_TIMEOUT_MS = 2_000
 SILENT_TIMEOUT_MS = 500
-"""The time-out in the rest of a cycle in which a broker did not answer."""
+"""The time-out of the remaining requests of a cycle after a broker did not answer."""
 
 CYCLE_TIMEOUT_S = 8.0
 GROUPS_MAX = 500
@@ -307,7 +307,7 @@ class Poller:
         self._group_ids = watched(states, self._stream_group)
         if (left_out := len(states) - len(self._group_ids)) != self._left_out:
             self._left_out = left_out
-            logger.warning("too many groups, some are not polled", extra=fields(count=left_out))
+            logger.warning("too many groups, so some are not polled", extra=fields(count=left_out))
         ids = self._turns.due(
             self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
         )

@@ -214,7 +214,7 @@ class MonitorReloadSettings(BaseModel):
 
 
 class PreviewSettings(BaseModel):
-    """How the page detects the format of a file.
+    """The settings for detecting the format of a file.
 
     `folder` is the folder whose files can be previewed. `command` prints the detection of the file
     that is its last argument as JSON.

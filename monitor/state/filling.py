@@ -30,7 +30,7 @@ Room = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How many bytes of a disk are used up each day, measured over `reach_ms`.
+    """The bytes by which the free space of a disk shrinks each day, measured over `reach_ms`.
 
     The number is negative if the free space grows.
     """

@@ -143,7 +143,7 @@ class PartitionView:
     followers: tuple[FollowerView, ...] = ()
     """The followers as a Millrace leader reports them."""
     adding_replicas: tuple[int, ...] = ()
-    """The replicas that a reassignment adds. They copy records and do not count yet."""
+    """The replicas that a reassignment adds. Until its end they only copy records."""
     removing_replicas: tuple[int, ...] = ()
     """The replicas that a reassignment takes away when it completes."""
 
@@ -309,7 +309,7 @@ class Snapshot:
     moves: tuple[MoveView, ...] = ()
     """The reassignments under way, by partition."""
     round_ended: str | None = None
-    """Why a rolling restart ended before all brokers had their turn; None unless it did."""
+    """The reason why a rolling restart ended before all brokers were restarted; else None."""
     disks: tuple[DiskView, ...] = ()
     unparsed_share: float | None = None
     """The share of the lines of the last ten minutes that did not parse."""

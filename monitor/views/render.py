@@ -346,7 +346,7 @@ def counted_up(value: object) -> str:
 
 
 FORMAT_FAULT = "format:"
-"""How the reasons begin of lines that are none of their input's format."""
+"""The beginnings of the reasons for lines that do not have their input's format."""
 
 
 def to_detect(rows: Iterable[Mapping[str, Any]]) -> str | None:
