@@ -108,8 +108,8 @@ def test_holes_are_found(tmp_path: Path) -> None:
 
 
 def test_logs_that_do_not_belong_together(tmp_path: Path) -> None:
-    assert "batch 4 is planned, but 2 was" in fault_of(made(tmp_path, range(5), range(3)))
-    assert "batch 1 is planned, but 3 was" in fault_of(made(tmp_path, range(2), range(4)))
+    assert "batch 4 is planned, but batch 2 was" in fault_of(made(tmp_path, range(5), range(3)))
+    assert "batch 1 is planned, but batch 3 was" in fault_of(made(tmp_path, range(2), range(4)))
     assert "commits but no offsets" in fault_of(made(tmp_path, range(0), range(2)))
 
 
