@@ -60,7 +60,7 @@ def uuid_from_base64(text: str) -> uuid.UUID:
         value = None
     # The decoder skips unknown characters, so the result is encoded again and compared.
     if value is None or uuid_to_base64(value) != text:
-        raise ValueError(f"not an id of 22 URL-safe base64 characters: {text!r}")
+        raise ValueError(f"found {text!r}, expected an id of 22 URL-safe base64 characters")
     return value
 
 

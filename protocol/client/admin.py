@@ -285,7 +285,10 @@ class Admin:
     async def describe_groups(
         self, group_ids: Collection[str], *, timeout_ms: int | None = None
     ) -> dict[str, GroupDescription]:
-        """Return state and members of groups; a group that failed has its error."""
+        """Return the state and members of groups.
+
+        A group that cannot be described has its error.
+        """
         return await describe_groups(self.cluster, group_ids, timeout_ms=timeout_ms)
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:

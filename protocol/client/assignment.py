@@ -34,7 +34,7 @@ Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """A group member as the leader knows it. The member got `owned` in `generation_id`."""
+    """A group member as the leader knows it. It got the partitions `owned` in `generation_id`."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -80,8 +80,8 @@ def decode_subscription(
     """Decode a member's metadata. Raises WireError for malformed bytes.
 
     Version 1 added a field for the owned partitions, and version 2 a field for their generation. In
-    earlier versions both are in the assignor's user data. `trusts_user_data` reads them from there,
-    if members give all partitions back before they join.
+    earlier versions both are in the assignor's user data. With `trusts_user_data` they are always
+    read from the user data, because eager members give their partitions back before they join.
     """
     message, version = _decode(ConsumerProtocolSubscription, metadata)
     owned = [

@@ -318,7 +318,7 @@ class Cluster:
 
     def _link(self, node_id: int, purpose: str) -> NodeLink:
         if self._is_closed:
-            raise ClientClosed("the cluster's client was closed")
+            raise ClientClosed("this client of the cluster is closed")
         link = self._links.get((node_id, purpose))
         if link is None:
             link = self._links[node_id, purpose] = self._new_link(*self._addresses[node_id])
@@ -344,7 +344,7 @@ class Cluster:
         The next broker is tried only if nothing was sent to the previous one.
         """
         if self._is_closed:
-            raise ClientClosed("the cluster's client was closed")
+            raise ClientClosed("this client of the cluster is closed")
         deadline = self.now_ms() + timeout_ms
         reasons: list[str] = []
         for link in self._links_by_promise():

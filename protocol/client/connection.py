@@ -196,7 +196,9 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline):
                 await self._room.acquire()
         except TimeoutError as error:
-            raise RequestTimedOut(f"{self.in_flight_max} requests wait for {self.peer}") from error
+            raise RequestTimedOut(
+                f"{self.in_flight_max} earlier requests to {self.peer} are still unanswered"
+            ) from error
         left_ms = max(1, round((deadline - self._loop.time()) * 1000))
         try:
             future = self.send(request, timeout_ms=left_ms)
@@ -231,7 +233,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop when the connection is established."""
-        # This is a cast, because transports of other loops have the methods without the base class.
+        # Use a cast, because transports of other event loops have these methods but not the base
+        # class.
         self._transport = cast(asyncio.Transport, transport)
         self._is_secured = transport.get_extra_info("sslcontext") is not None
         if self.is_closed:
@@ -261,7 +264,8 @@ class Connection(asyncio.BufferedProtocol):
                     return
         except WireError as error:
             logger.warning(
-                "broker sent a malformed response", extra=fields(peer=self.peer, error=error)
+                "broker sent a malformed response; closing the connection",
+                extra=fields(peer=self.peer, error=error),
             )
             self._end(ConnectionLost(f"{self.peer} sent a malformed response: {error}"))
 
@@ -319,8 +323,8 @@ class Connection(asyncio.BufferedProtocol):
             )
         answer: Message | None = None
         if waiting.api_key == ApiKey.API_VERSIONS and _is_unsupported_version(frame):
-            # This error comes in version 0 even if another version was requested, and some brokers
-            # encode it incorrectly. Only the code is needed.
+            # An answer with this error is encoded in version 0, and some brokers encode the rest of
+            # it incorrectly. Only the code is needed.
             answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         elif not waiting.future.done():
             # Records are slices of the read buffer, which is reused, so copy the frame.

@@ -14,12 +14,12 @@ _new_record = tuple.__new__
 
 
 class OffsetReset(StrEnum):
-    """Where to start if there is no committed offset, or if the log does not have it any more."""
+    """The start offset if there is no committed offset, or if the log no longer has it."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
-    """Start nowhere: the reader gets NoCommittedOffset or OffsetOutOfRange, and can seek."""
+    """Do not start: the reader gets NoCommittedOffset or OffsetOutOfRange, and can seek."""
 
 
 class ConsumerRecord(NamedTuple):

@@ -48,7 +48,7 @@ from protocol.types import TopicPartition
 
 NO_MEMBER = ""
 JOIN_ALLOWANCE_MS = 5_000
-"""How much longer than the rebalance time-out the answer to JoinGroup can take."""
+"""The time by which the answer to JoinGroup can exceed the rebalance time-out."""
 
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 

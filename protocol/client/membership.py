@@ -82,7 +82,8 @@ class GroupMemberDriver:
         The caller has given its partitions back.
         """
         await self.stop()
-        # On the same connection, LeaveGroup would wait behind a waiting JoinGroup or SyncGroup.
+        # Use another connection. On this one LeaveGroup would wait behind a waiting JoinGroup or
+        # SyncGroup.
         await self._cluster.release(self._purpose)
         if self._core.leaves_at_the_end:
             await self._leave(self._core.member_id)
@@ -165,7 +166,7 @@ class GroupMemberDriver:
         except (ClientError, ApiError, TimeoutError) as error:
             # The coordinator removes the member when its session ends.
             logger.warning(
-                "could not leave the group; its session has to expire",
+                "could not leave the group; the coordinator removes this member later",
                 extra=fields(group=group_id, error=error),
             )
 

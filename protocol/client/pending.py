@@ -19,8 +19,8 @@ from protocol.wire.record import NewRecord
 
 SEQUENCE_MODULUS = 2**31
 
-# No record needs more bytes in addition to its key and value. They are: attributes, the lengths of
-# key and value, and three varints for record length, offset delta and timestamp.
+# The most bytes of a record in addition to its key and value: the attributes, the lengths of key
+# and value, and the varints for record length, offset delta and timestamp.
 RECORD_OVERHEAD_BYTES = 32
 HEADER_OVERHEAD_BYTES = 10
 BATCH_OVERHEAD_BYTES = 61
@@ -215,11 +215,11 @@ class PartitionLine:
         if self.restart_sequences or not self.acknowledged:
             return False
         if self.waiting[0].has_sequence or self.in_flight[0].attempts > 1:
-            # A batch in flight is being retried. A split batch counts twice at the broker, so
-            # comparing positions is not enough.
+            # A batch in flight is being retried. To the broker, the halves of a split batch are two
+            # batches, so comparing `place` is not enough.
             return False
-        # The oldest batch can be stuck at a former leader while the new leader acknowledges the
-        # others.
+        # The oldest batch can wait for a former leader while the new leader acknowledges later
+        # batches.
         return self.next_place - self.in_flight[0].place < remembered_count
 
     def is_first_outstanding(self, batch: PendingBatch) -> bool:
@@ -231,7 +231,7 @@ class PartitionLine:
     def put_back(self, batch: PendingBatch) -> None:
         """Put a batch that was in flight back into the queue at its old position."""
         if self.restart_sequences:
-            # The batch follows a batch that is not in the log, so it is not in the log either.
+            # An earlier batch is not in the log. So this batch is not in the log either.
             batch.strip_sequence()
         position = 0
         for position, other in enumerate(self.waiting):  # noqa: B007 (used after the loop)

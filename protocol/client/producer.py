@@ -205,7 +205,8 @@ class Producer:
                     await self.flush()
         except TimeoutError:
             logger.warning(
-                "producer closed with records unsent", extra=fields(bytes=self.buffered_bytes)
+                "producer closed before all records were sent",
+                extra=fields(bytes=self.buffered_bytes),
             )
         finally:
             self._end(ClientClosed("the producer was closed"))
@@ -289,7 +290,7 @@ class Producer:
     @property
     def _transactional(self) -> TransactionRequests:
         if self._transactions is None:
-            raise ValueError("the producer has no transactional_id")
+            raise ValueError("the producer has no transactional_id, so it has no transactions")
         return self._transactions
 
     @property

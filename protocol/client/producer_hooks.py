@@ -115,7 +115,7 @@ def checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 def checked_partition(topic: str, partition: int) -> TopicPartition:
     """Return a partition that a request can name. Raises TypeError or ValueError."""
     if not 0 <= index(partition) <= PARTITION_MAX:
-        raise ValueError(f"partition {partition}, expected 0 to {PARTITION_MAX}")
+        raise ValueError(f"partition is {partition}, expected 0 to {PARTITION_MAX}")
     return TopicPartition(topic, index(partition))
 
 

@@ -60,9 +60,9 @@ class ProducerSettings:
         if self.idempotent and (
             self.required_acks != -1 or self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX
         ):
-            raise ValueError("idempotence needs required_acks -1 and max_in_flight up to 5")
+            raise ValueError("idempotent needs required_acks -1 and a max_in_flight of at most 5")
         if self.transactional_id is not None and not self.idempotent:
-            raise ValueError("transactions need idempotence")
+            raise ValueError("a transactional_id needs idempotent True")
 
     @property
     def is_transactional(self) -> bool:

@@ -65,7 +65,7 @@ class Refresher:
         once (UnsupportedVersion, ApiError).
         """
         if self._is_closed:
-            raise ClientClosed("the cluster's client was closed")
+            raise ClientClosed("this client of the cluster is closed")
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._add(_Question(topics, allow_creation, answered))
         try:

@@ -117,7 +117,7 @@ def _balanced(
             subscribers.setdefault(topic, []).append(member.member_id)
     taken = {tp for tps in assignment.values() for tp in tps}
     free = [tp for tp in partitions if tp not in taken]
-    # Partitions that few members can have are assigned first, while there is a choice for the rest.
+    # Assign partitions first that only few members can have, while many members have room.
     free.sort(key=lambda tp: (len(subscribers[tp.topic]), tp))
     for tp in free:
         least = min(subscribers[tp.topic], key=lambda id_: len(assignment[id_]))

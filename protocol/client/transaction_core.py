@@ -222,7 +222,8 @@ class TransactionCore:
             self._joining.difference_update(codes)
             return worst
         if worst is CodeMeaning.ABORT and any(v is CodeMeaning.AGAIN for v in verdicts.values()):
-            # The others were not attempted, because some partitions have a transient error.
+            # The other partitions were not attempted, because some partitions have a transient
+            # error.
             only_echoes = all(
                 code in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED) or code.retriable
                 for code in codes.values()
@@ -240,4 +241,4 @@ class TransactionCore:
         if self.state is TransactionState.FAILED:
             raise TransactionFailed(f"the transaction can only be aborted: {cause}") from cause
         wanted = " or ".join(state.value for state in states)
-        raise ClientError(f"the producer is {self.state.value}, expected {wanted}")
+        raise ClientError(f"the producer is {self.state.value}, but must be {wanted} for this call")

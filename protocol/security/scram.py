@@ -33,7 +33,9 @@ SALT_BYTES = 24
 NONCE_BYTES = 24
 
 MESSAGE_BYTES_MAX = 8 << 10
-"""The largest message of either side. Names have 64 characters, so real ones are far smaller."""
+"""The most bytes of one message. Names have at most 64 characters, so real messages are far
+smaller.
+"""
 
 _PRINTABLE = re.compile(r"[!-+\--~]+")
 """The permitted characters of a nonce: printable ASCII without the comma."""
@@ -124,7 +126,7 @@ class ServerExchange:
         _, authzid = header.split(",")[:2]
         fields = _fields(bare)
         if len(fields) < 2 or fields[0][0] != "n" or fields[1][0] != "r":
-            raise ScramError("the first message needs a name and a nonce")
+            raise ScramError("the client's first message lacks the user name or the nonce")
         if any(key == "m" or (key, value) == ("tokenauth", "true") for key, value in fields):
             raise ScramError("the first message asks for an extension that is not offered")
         self.user = _unescaped(fields[0][1])
@@ -150,7 +152,7 @@ class ServerExchange:
         without_proof, mark, proof_text = text.rpartition(",p=")
         fields = _fields(without_proof)
         if not mark or len(fields) < 2 or fields[0][0] != "c" or fields[1][0] != "r":
-            raise ScramError("the last message needs channel binding, nonce and proof")
+            raise ScramError("the client's last message lacks channel binding, nonce or proof")
         if any(key == "m" for key, _ in fields):
             raise ScramError("the last message asks for an extension that is not offered")
         if _decoded(fields[0][1]) != self._header:
@@ -196,10 +198,10 @@ class ClientExchange:
         """Read the server's first message. The caller derives the salted password from it."""
         fields = _fields(_text_of(message))
         if [key for key, _ in fields[:3]] != ["r", "s", "i"]:
-            raise ScramError("the server's first message needs nonce, salt and iterations")
+            raise ScramError("the server's first message lacks nonce, salt or iterations")
         nonce, salt, iterations = (value for _, value in fields[:3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise ScramError("the server's nonce does not continue ours")
+            raise ScramError("the server's nonce does not begin with the client's nonce")
         # A number is refused by its length first, because it can have any number of zeros in front.
         shown = iterations[:ITERATIONS_DIGITS_MAX]
         if (
@@ -257,7 +259,7 @@ def _split_header(text: str) -> tuple[str, str]:
     if flag != "n" or not mark:
         raise ScramError("the first message asks for channel binding, or has no header")
     if authzid and not authzid.startswith("a="):
-        raise ScramError("the header of the first message is wrong")
+        raise ScramError("the header of the client's first message is malformed")
     return f"n,{authzid},", bare
 
 
@@ -275,10 +277,10 @@ def _fields(text: str) -> list[tuple[str, str]]:
 def _unescaped(name: str) -> str:
     """Return a user's name without the escapes `=2C` and `=3D`."""
     if _WRONG_ESCAPE.search(name):
-        raise ScramError("a name has an equals sign that is not escaped")
+        raise ScramError("the user name has an equals sign that is not escaped")
     found = name.replace("=2C", ",").replace("=3D", "=")
     if not found:
-        raise ScramError("a name is empty")
+        raise ScramError("the user name is empty")
     return found
 
 
