@@ -89,7 +89,7 @@ class Ingested:
             self.problems[path] = gone
             return False
         self._registry.counters["removed_after_ingest"] += 1
-        logger.info("file ingested", extra=fields(path=path, done=section.after_ingest))
+        logger.info("committed file removed", extra=fields(path=path, done=section.after_ingest))
         return True
 
     def _target(self, path: str, section: InputSection) -> Path:

@@ -47,7 +47,7 @@ def canonical_name(name: str) -> str:
     except (LookupError, ValueError):
         found = ""
     if found == "utf-8-sig":
-        return UTF_8  # a byte order mark of UTF-8 is left out in any case
+        return UTF_8  # a byte order mark is always left out
     if found in LINEWISE or found in (UTF_8, UTF_16, *UTF_16_ORDERS):
         return found
     why = "whose lines cannot be read one by one, " if found else ""

@@ -190,7 +190,7 @@ def _hashes(print_: Fingerprint) -> dict[str, Any]:
 def _fingerprint(position: int, fields: dict[str, Any]) -> Fingerprint:
     heads = tuple(Head(int(length), _bytes(digest)) for length, digest in fields["heads"])
     if position < 0 or (position > 0 and not heads):
-        raise ValueError("position without heads")
+        raise ValueError("the position has no hashes of the file's first bytes")
     crc = fields["crc"]
     marker = _bytes(fields["marker"])
     return Fingerprint(position, heads, marker, None if crc is None else int(crc))

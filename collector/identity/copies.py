@@ -39,7 +39,7 @@ class CopiesOfRound:
             if holds:
                 return name, True
             if holds is None:
-                # Until the comparison is finished, the file is not read as a new file either.
+                # Until the comparison is finished, do not read the file as a new file.
                 self._round.settled.add(name.file)
                 is_known = False
         return None, is_known
@@ -113,7 +113,7 @@ class CopiesOfRound:
         if content in (Content.HEAD_DIFFERS, Content.MARKER_DIFFERS):
             return False
         if not known.state.has_ended and known.state is not State.DRAINING:
-            # This same scan has ended the generation, so the next scan decides.
+            # The present scan has ended the generation, so only the next scan can decide.
             self._round.is_waiting = True
             return None
         if known.state is State.DRAINING and name.size > known.position:

@@ -5,8 +5,10 @@ probe and gives no verdict about that file. The caller reads the bytes and calls
 in comments refer to the table in docs/decisions/0007 (first match wins). `recognition` recognises
 compressed copies once they are complete.
 
-A verdict has one of three effects. Reading continues at the position; or the old content is
-finished elsewhere and a new generation begins at 0; or a generation begins at 0.
+A verdict has one of three effects:
+- Reading continues at the position.
+- The remaining old content is read from an open handle or a copy, and a new generation begins at 0.
+- A new generation begins at 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -221,7 +223,8 @@ class _Session:
                 known.state is not State.GONE and self._judge_trimmed(known, newcomer) is not False
             ):
                 return  # row 9a
-        # Each of them may be the copy of another file, which took over this file's inode or name.
+        # The file with the old inode and the file with the old name may each be a copy of another
+        # file.
         if reused and is_reused and not self._copies.is_copy(reused[0]):
             self._begin(Verdict.INODE_REUSED, known, reused[0])  # row 1
         elif (

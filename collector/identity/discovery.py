@@ -95,8 +95,10 @@ class Pattern:
         return any(index < last or self._names[index] is None for index in segments)
 
     def _with_skipped(self, reached: set[int]) -> NextSegments:
-        """Add the segments after each `**`, which can also stand for no folder unless it is the
-        last."""
+        """Add the segment after each `**`, because `**` can stand for no folder.
+
+        A `**` at the end of a glob cannot stand for no folder.
+        """
         for index in sorted(reached):
             following = index
             while following + 1 < len(self._names) and self._names[following] is None:

@@ -376,7 +376,7 @@ class Generation:
 
 
 def begun_again(known: Generation) -> Generation:
-    """Return a new generation of a known file, as if the file had just been seen first."""
+    """Return a new generation of a known file, as if the file had been seen for the first time."""
     return Generation(
         known.name,
         known.section,

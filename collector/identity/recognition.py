@@ -34,7 +34,7 @@ class Compared(Enum):
 
     KNOWN = "known"
     AGAIN = "again"  # another call continues the comparison
-    WAITING = "waiting"  # wait for the next scan's verdict on the other file
+    WAITING = "waiting"  # wait for the next scan's verdict on the possible original
 
 
 class _Stop(NamedTuple):

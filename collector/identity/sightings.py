@@ -59,13 +59,13 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A known generation as `decide` needs it. `fingerprint` is at the position read up to.
+    """A known generation as `decide` needs it.
 
-    `stamp` is the file's stamp when its content was last found equal; None after a start.
-    `is_behind`: the last scan found unread bytes. `is_unread`: nothing of the file was read yet.
-    `size`: the largest size seen, without NULs at the end. After `unread_lines_end` no whole line
-    was seen, at most an unfinished one. For a compressed file, position and fingerprint refer to
-    the compressed bytes.
+    `fingerprint` is that of the bytes read so far. `stamp` is the file's stamp when its content was
+    last found equal; None after a start. `is_behind`: the last scan found unread bytes.
+    `is_unread`: no byte of the file was read yet. `size`: the largest size seen, without NULs at
+    the end. After the offset `unread_lines_end` only an unfinished line was seen. For a compressed
+    file, position and fingerprint refer to the compressed bytes.
     """
 
     generation: str

@@ -104,7 +104,7 @@ class Watch(FileSystemEventHandler):
                     self, _entered(path), recursive=recursive, event_filter=_EVENTS
                 )
             except OSError:
-                # `refused` has the folder, with the reason.
+                # `_inotify.refused` reports this folder and the reason.
                 continue
             self._watches[path] = (file, watch)
         refused = self._inotify.refused()
@@ -142,7 +142,7 @@ class Watch(FileSystemEventHandler):
         try:
             self._loop.call_soon_threadsafe(self._tell)
         except RuntimeError:
-            logger.debug("event after the loop was closed")
+            logger.debug("file event dropped, because the event loop is closed")
 
     def _tell(self) -> None:
         with self._lock:

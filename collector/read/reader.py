@@ -150,7 +150,7 @@ class Reader:
     def _is_given(self, judgement: Judgement) -> bool:
         """Tell whether everything that was read is committed.
 
-        If an event of several lines is unfinished, this call ends it without further lines.
+        If an event of several lines is unfinished, first let it be sent without further lines.
         """
         known = self.registry.generations[judgement.generation or ""]
         known.closes_event |= known.has_open_event
@@ -243,7 +243,7 @@ class Reader:
     # --- scans --------------------------------------------------------------------------------
 
     def _look_at_handles(self) -> dict[str, OpenStat]:
-        """Return the stat of each open handle, and close the handles whose file system is gone."""
+        """Return the stat of each open handle. Close handles whose file system was unmounted."""
         held: dict[str, OpenStat] = {}
         for name, handle in self.handles:
             try:

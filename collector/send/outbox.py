@@ -114,10 +114,12 @@ class SendQueues:
     def fit(
         self, place: TopicPartition, partition: TopicPartition, piece: Piece, read_queue: ReadQueue
     ) -> tuple[Piece | None, Block | None]:
-        """Return the part of the piece for which there is room, and the rest of its block.
+        """Return the part of the piece for which there is room, and the remaining part of its
+        block.
 
-        Nothing is added yet; `put` adds the part. Offer the rest again until nothing fits. The rest
-        of a group always fits, because its first records are already in a batch.
+        Nothing is added yet; `put` adds the first part. Offer the remaining part again until
+        nothing fits. The remaining records of a group always fit, because its first records are
+        already in a batch.
         """
         state = self._place(place)
         window = PARTITION_WINDOW if read_queue is ReadQueue.LIVE else BACKFILL_WINDOW

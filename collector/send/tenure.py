@@ -63,7 +63,9 @@ class Tenure:
             try:
                 stored = await self._brokers.read_positions(self._instance, self._held)
             except (ClientError, ApiError) as error:
-                logger.warning("could not read positions", extra=fields(reason=str(error)))
+                logger.warning(
+                    "could not look for a rival collector", extra=fields(reason=str(error))
+                )
             else:
                 if stored.rival is not None:
                     return True

@@ -136,8 +136,7 @@ class CompressedFile:
         self._window_start = 0
 
     def examine(self, read_raw: ReadRaw, raw_size: int) -> bool:
-        """Examine compressed bytes that were not examined yet. Return False if there are none
-        now."""
+        """Examine compressed bytes that were not examined yet. Return False if there are none."""
         exam = self._exam
         begun = exam.work
         while exam.work - begun < self._compression.turn_bytes and self.damage is None:
@@ -207,8 +206,7 @@ class CompressedFile:
         return True
 
     def _note_damage(self, exam: Inflater) -> None:
-        """Examine the archive again in small steps, because they find the exact place of the
-        damage."""
+        """Examine the archive again in small steps, which find the exact offset of the damage."""
         if self._fine_from is None:
             self._fine_from = self._last_fed
             self._exam = Inflater(self._compression, self._fine_from)

@@ -255,7 +255,10 @@ def _front(key: bytes, total: int, delta: int, length: int) -> bytes:
 
 
 def _without(filled: bytearray, places: Positions) -> list[bytes | memoryview]:
-    """Return the bytes without those at `places`: as slices if these are few, else by a mask."""
+    """Return the data without the bytes at some indices, as slices.
+
+    Few bytes are removed by slicing, many bytes by a mask.
+    """
     view = memoryview(filled)
     if len(places) * FEW_BYTES > len(filled):
         keep = np.ones(len(filled), dtype=np.bool_)
@@ -269,9 +272,10 @@ def _without(filled: bytearray, places: Positions) -> list[bytes | memoryview]:
 def _fill_column(
     octets: Octets, places: Positions, zigzag: Positions, sizes: Positions | None, width: int
 ) -> list[Positions]:
-    """Write a varint at each place, and return the places of the surplus bytes.
+    """Write a varint at each index in `places`, and return the indices of surplus bytes.
 
-    Every place has room for `width` bytes. A varint that is narrower leaves bytes over.
+    Every varint has room for `width` bytes. A narrower varint leaves surplus bytes, which the
+    caller removes.
     """
     surplus = []
     for index in range(width):

@@ -73,7 +73,7 @@ class Holes:
     def cut(self, offset: int, data: memoryview) -> memoryview:
         """Return the bytes before the first NULs that are in doubt or that no text follows."""
         units = self._encoding.units(data)
-        # NULs that end lines are not holes.
+        # If NULs end the lines, every NUL is a line end and no hole.
         self.has_nuls = self._encoding.ends_with_newline and bool(len(units)) and not units.min()
         if not self.has_nuls:
             self.run = None
