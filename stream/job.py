@@ -259,7 +259,7 @@ class StreamJob:
         )
         self._state.running()
         logger.info(
-            "query runs",
+            "the query runs",
             extra=fields(query=query_id, resumed=starting is None, metrics=len(now.plan.metrics)),
         )
         return writer, query

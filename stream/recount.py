@@ -101,7 +101,7 @@ class Recounter:
         keeper.keep("recount", partial(self.work, own))
 
     def work(self, session: SparkSession) -> None:
-        """Count requested recounts until the driver stops or the JVM is gone."""
+        """Count requested recounts until the driver stops or the JVM has ended."""
         pause_s = LOOK_EVERY_S
         while not self._stop.wait(pause_s):
             pause_s = LOOK_EVERY_S
@@ -116,7 +116,9 @@ class Recounter:
                 if judge(error)[0] is Origin.JVM:
                     # The job's main thread notices the end of the JVM too, and ends the process.
                     return
-                logger.warning("recounting failed", extra=fields(why=error_words(error)))
+                logger.warning(
+                    "recounting failed and is tried again", extra=fields(why=error_words(error))
+                )
 
     def _count_some(self, session: SparkSession) -> bool:
         """Count one piece for every requested metric; return False if there is nothing to do."""
@@ -230,11 +232,10 @@ def _own_plan(now: RunningConfiguration, metric: str) -> _OwnPlan:
 
 
 def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) -> Offsets:
-    """Return the partitions in which wanted lines are gone.
+    """Return the partitions in which wanted lines were deleted.
 
-    For each, the result has the lowest offset from which on all lines still exist.
-
-    `held` are the first offsets of the topics' partitions.
+    For each, the result has the lowest offset from which on all lines still exist. `held` are the
+    first offsets of the topics' partitions.
     """
     found: Offsets = {}
     for one in gaps:

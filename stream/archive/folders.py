@@ -89,7 +89,7 @@ class LocalFolder:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            # A link fails if the target exists; a rename would replace it.
+            # Use a link, because it fails if the target exists. A rename would replace the target.
             os.link(draft, target)
         finally:
             draft.unlink(missing_ok=True)

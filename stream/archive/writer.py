@@ -255,7 +255,9 @@ class ArchiveWriter:
             raise _JvmEnded from error
         why = error_words(error)
         if topic not in self._problems and not self._stop.is_set():
-            logger.warning("archiving waits", extra=fields(topic=topic or None, why=why))
+            logger.warning(
+                "archiving failed and is tried again", extra=fields(topic=topic or None, why=why)
+            )
         self._problems[topic] = why
 
     def _well(self, topic: str) -> None:

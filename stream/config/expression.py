@@ -247,7 +247,7 @@ def quote_text(text: str) -> str:
 def _check_call(tokens: list[Token], index: int) -> None:
     name = tokens[index].text
     if index and name.lower() in _TYPES and tokens[index - 1].text.lower() in ("as", "::"):
-        return  # AS DECIMAL(10, 2)
+        return  # a type, as in AS DECIMAL(10, 2)
     has_arguments = [token.text for token in tokens[index + 2 : index + 3]] != [")"]
     fault = fault_of_call(name, has_arguments=has_arguments)
     if fault is not None:
@@ -308,13 +308,13 @@ def _is_syntax(tokens: list[Token], index: int, is_column: bool) -> bool:
         if before is not None and (before.text == "::" or before.text.lower() == "as"):
             return True
         if after is not None and after.kind is TokenKind.STRING:
-            return True  # DATE '2026-08-01'
+            return True  # a literal, as in DATE '2026-08-01'
         if not is_column and before is not None and before.text in ("<", ",", ":"):
-            return True  # ARRAY<STRING>, MAP<STRING, INT>
+            return True  # a part of a type, as in ARRAY<STRING> or MAP<STRING, INT>
     if word in ("interval", "extract") and not is_column:
         return True
     if before is not None and before.kind is TokenKind.NUMBER and word in _KEYWORDS:
-        return True  # INTERVAL 5 MINUTES
+        return True  # a unit, as in INTERVAL 5 MINUTES
     return word in _KEYWORDS and not (is_column and word not in _ALWAYS_SYNTAX)
 
 

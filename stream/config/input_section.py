@@ -194,7 +194,7 @@ class ParsedInputSection(Section):
     ) -> tuple[str, ...] | None:
         reader = _reader_of(info)
         if value is None and reader == "w3c":
-            raise fault("format w3c without header", "header: the names behind #Fields:")
+            raise fault("format w3c without header", "header: the names after #Fields:")
         check_headers(value or (), HeaderKeys(info.data))
         return value
 

@@ -1,4 +1,4 @@
-"""Metrics in the form for the rest of the room: slices, defaults, and definition hashes.
+"""Metrics in the form that `stream` computes with: slices, defaults, and definition hashes.
 
 This module is pure and needs no JVM. A metric's *slice* is the period for which a batch is folded
 to one cell per key. The sinks add each slice to every configured window that contains it.

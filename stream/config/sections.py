@@ -166,7 +166,7 @@ class MetricSection(Section):
         if not NAME.match(value):
             raise fault(repr(value), "1 to 48 of a-z, 0-9 and _, beginning with a letter")
         if value in RESERVED_NAMES:
-            raise fault(repr(value), "another name: a table, column or key is called so")
+            raise fault(repr(value), "another name: a table, column or key has this name")
         names = _names.get()
         if names is not None:
             if value in names:

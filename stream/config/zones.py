@@ -1,8 +1,8 @@
 """The abbreviations of time zones that lines can have, and their meaning.
 
-It reads the system's time zone database. An abbreviation that several places use (BST, IST, AST) is
-known only if the zone in the input's `tz` uses it. Java's own short ids are ignored, because Java
-takes BST for Bangladesh and ART for Cairo.
+The module reads the system's time zone database. An abbreviation that several regions use (BST,
+IST, AST) is known only if the zone in the input's `tz` uses it. Java's own short ids are ignored,
+because in Java BST means Bangladesh and ART means Cairo.
 """
 
 import re

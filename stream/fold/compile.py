@@ -337,7 +337,10 @@ def _lines_query(
 
 
 def _within(name: str, sql: str) -> str:
-    """Return an expression over one input's columns: NULL for other lines, or if it raises."""
+    """Return SQL for an expression over one input's columns.
+
+    It is NULL for lines of other inputs, and if the expression raises.
+    """
     return _of_input(name, attempt(sql))
 
 

@@ -108,7 +108,7 @@ def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
         if frame[0] == FRAMES["end"]:
             return
         yield frame
-    raise ConnectionResetError("Java has not sent all cells of a batch")
+    raise ConnectionResetError("Java has sent only a part of a batch's cells")
 
 
 class _Counting:

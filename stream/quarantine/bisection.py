@@ -181,8 +181,8 @@ class Bisection:
             except Exception as error:
                 origin, causes = judge(error)
                 if origin is Origin.JVM:
-                    # Leave the part in `hand`, because the job's thread will find that the JVM is
-                    # gone, and then records this part.
+                    # Leave the part in `hand`. The job's thread finds that the JVM has ended, and
+                    # records this part.
                     raise
                 self.hand.let_go()
                 if is_java_error(causes):

@@ -76,7 +76,9 @@ DEADLY = PartFailure(FailureKind.DEADLY, "Java ended or hung")
 
 @dataclass(frozen=True, slots=True)
 class PoisonLine:
-    """A line that was set aside: its place, its first bytes, and the reason in words."""
+    """A line that was set aside: its partition and offset, its first bytes, and the reason in
+    words.
+    """
 
     topic: str
     file: str
@@ -143,10 +145,11 @@ def _adjoined(ranges: Iterable[OffsetRange]) -> Part:
 class _Open:
     """A part that is not counted yet.
 
-    `failure` is set if the part is known to fail, so it need not be tried. `second_of` is set for a
-    second half: it is the failure of the whole, which this half has caused if the first half
-    passes. `is_rest` marks a second half whose first half failed, so nothing is known about it.
-    `is_piece` marks a piece of a part that ended the JVM.
+    - `failure`: the known failure of this part, so it need not be tried; else None.
+    - `second_of`: for a second half, the failure of the whole part; else None. If the first half
+      passes, this half must have caused that failure.
+    - `is_rest`: true for a second half whose first half failed. Nothing is known about it.
+    - `is_piece`: true for a piece of a part that ended the JVM.
     """
 
     part: Part
@@ -261,7 +264,8 @@ class Search:
         if one.is_rest:
             self._rests_joined = 1
         if self._open and self._open[-1].second_of is not None:
-            # The first half explains the failure of the whole, so the second half can be good.
+            # The first half has failed, which explains the failure of the whole. The second half
+            # can be good.
             self._open[-1].second_of = None
             self._open[-1].is_rest = True
         if size_of(part) == 1:
@@ -276,8 +280,8 @@ class Search:
             self._open += [_Open(piece, is_piece=True) for piece in reversed(pieces)]
             return
         first, second = halves(part)
-        # If the whole was only too large for the memory, each half can pass. Then the second half
-        # is not the cause although the first one passes, and it passes too when it is tried.
+        # If the whole part was only too large for the memory, both halves can pass. Then the second
+        # half is tried too, and passes.
         self._open += [_Open(second, second_of=failure), _Open(first)]
 
     def _join_rests(self) -> None:

@@ -130,7 +130,7 @@ class CheckpointFolder:
         """Return the offsets at which a batch ends, from Spark's offset log."""
         lines = self._lines(self.folder / "offsets" / str(batch_id))
         if len(lines) != 3:
-            raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines")
+            raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines, expected 3")
         return _offsets_of(lines[2], f"offsets/{batch_id}")
 
     def _initial(self) -> Offsets:

@@ -48,7 +48,7 @@ COLUMNS_DDL = (
 )
 COLUMNS = tuple(column.split()[0] for column in COLUMNS_DDL.split(", "))
 
-# The options that only the stream has. A read of single ranges replaces them.
+# The options that only the streaming query uses. A read of some offset ranges sets others instead.
 _STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
 
 
@@ -159,7 +159,7 @@ def ask_readable(
                 )
                 for place, one in answer.items():
                     if one.error:
-                        raise ApiError(one.error, f"{name}-{place.partition}")
+                        raise ApiError(one.error, f"no offsets of {name}-{place.partition}")
                 bounds.append({place.partition: one.offset for place, one in answer.items()})
             topic_id = "" if topic.topic_id == ZERO_UUID else str(topic.topic_id)
             found[name] = Readable(topic_id, *bounds)

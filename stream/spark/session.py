@@ -177,7 +177,8 @@ def start_session(
     """
     os.environ.update(environment(settings))
     if scratch is not None:
-        # PySpark creates a temporary folder too, in which the JVM writes its port.
+        # PySpark also creates a temporary folder, for the file in which the JVM writes its port.
+        # Let this folder be in `scratch`, too.
         tempfile.tempdir = str(scratch)
     builder = SparkSession.builder
     options = spark_options(settings, scratch, is_brief=is_brief) | dict(more or {})
