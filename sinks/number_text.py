@@ -24,7 +24,7 @@ def grouped(value: Number, digits: int = DIGITS_SHOWN) -> str:
     if number == number.to_integral_value():
         return f"{int(number):,}"
     places = max(0, digits - 1 - number.adjusted())
-    # The context has room for all digits, so only the last place is rounded.
+    # This context has room for all digits, so only the last decimal is rounded.
     rounded = number.quantize(Decimal(1).scaleb(-places), context=Context(prec=100))
     return _without_zeros(f"{rounded:,f}")
 

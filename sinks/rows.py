@@ -40,7 +40,7 @@ class FoldRow:
 
 @dataclass(frozen=True, slots=True)
 class UnparsedSample:
-    """A line that did not parse, with its place in the topic; at most 4 KiB of it."""
+    """A line that did not parse, with its partition and offset; at most 4 KiB of the line."""
 
     partition: int
     offset: int

@@ -273,7 +273,8 @@ class CellWriter:
         self._cursor.executemany(
             "INSERT INTO touched (window_number, k_id) VALUES (%s,%s)",
             [
-                # A cell that is not in `gathered` is an overflow cell, whose identity is its hash.
+                # A cell that is read but not in `gathered` is an overflow cell. Its identity is its
+                # hash.
                 (
                     numbers[cell_id.window],
                     key_id(gathered[cell_id].key)

@@ -22,7 +22,8 @@ SESSION = (
 # Errors after which the whole transaction is tried again: a lock wait that took too long (which
 # undoes only one statement), and a deadlock.
 TRY_AGAIN = frozenset({1205, 1213})
-# Errors that mean: the server or the connection is gone, or the server refuses us at the moment.
+# Errors after which the batch waits: the server or the connection is lost, or the server refuses
+# the connection at the moment.
 AWAY = frozenset({1040, 1041, 1043, 1045, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1927,
                   2002, 2003, 2006, 2013, 2014, 2055, 4031})  # fmt: skip
 

@@ -207,7 +207,7 @@ class MySqlSink:
             try:
                 connection.close()
             except pymysql.err.Error as error:
-                logger.debug("closing a lost link: %s", error)
+                logger.debug("the connection to MySQL was lost before it was closed: %s", error)
 
     def _merge_once(self, batch: Batch) -> Merged:
         def merge(cursor: Any) -> tuple[WriterGuard, Written | None]:
@@ -315,7 +315,7 @@ class MySqlSink:
                     raise
                 if self._clock_s() + pause_s > deadline:
                     raise SinkUnavailable("mysql", _say(error)) from error
-                logger.debug("trying again: %s", error)
+                logger.debug("repeating a transaction in MySQL: %s", error)
             self._pause(pause_s)
             pause_s = min(pause_s * 2, RETRY_PAUSE_S[1])
 

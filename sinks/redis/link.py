@@ -99,7 +99,7 @@ def published(guard: WriterGuard, progress: MergeFacts) -> str:
 
 
 def encode_write(write: Write) -> dict[str, object]:
-    """Return a write in the format of the script."""
+    """Return a write as the JSON object that the script in Redis reads."""
     return {
         "key": write.key,
         "start": write.start,

@@ -294,7 +294,9 @@ class Scrubber:
         return self._send(guard, write, fields=wrong)
 
     def _finish(self, check: WindowCheck, write: Write, guard: WriterGuard, now_s: int) -> bool:
-        """Compare the rest of a window: surplus fields, ranking, expiry, the latest key."""
+        """Compare what the pages of a window did not show: surplus fields, ranking, expiry, latest
+        key.
+        """
         gone = sorted(check.unseen or ())
         if gone:
             check.mended.append(f"{len(gone)} fields too many")

@@ -197,7 +197,10 @@ class RedisTruth:
         return rankings
 
     def _samples(self, batch: Batch) -> tuple[str, list[str]]:
-        """Return the day's key, and fields and values of the lines that still fit, in turn."""
+        """Return the key of the day's samples, and the fields and values to write, in turn.
+
+        Samples above the limit of their file are left out.
+        """
         day = datetime.fromtimestamp(batch.now_ms / 1000, UTC).date().isoformat()
         key = SAMPLES_PREFIX + day
         by_file: dict[str, dict[str, str]] = {}
