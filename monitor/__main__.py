@@ -153,7 +153,7 @@ def main() -> int:
         orders=operator_of(settings),
         clusters=clusters_of(settings, clock_ms),
     )
-    logger.info("serving", extra=fields(address=f"{host}:{port}"))
+    logger.info("the monitor serves its pages", extra=fields(address=f"{host}:{port}"))
     server = _server(app, host, port)
     rest_what_stays()
     # After a signal has stopped uvicorn, uvicorn restores the previous handler and raises the
@@ -161,7 +161,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     server.run()
-    logger.info("stopped")
+    logger.info("the monitor stopped")
     return 1 if failures else 0
 
 

@@ -103,7 +103,9 @@ def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Ord
     """
     for name, text in words.items():
         if len(text) > FIELD_CHARS_MAX:
-            raise ValueError(f"{name}: found {len(text)} characters, expected {FIELD_CHARS_MAX}")
+            raise ValueError(
+                f"{name}: found {len(text)} characters, expected at most {FIELD_CHARS_MAX}"
+            )
     match operation:
         case Operation.CREATE_TOPIC:
             settings = settings_of(words.get("settings", ""))

@@ -90,7 +90,7 @@ class Admin:
     def note(self, who: str, plan: Plan, result: str) -> None:
         """Write an audit line. Raise OperationFailed if it cannot be written."""
         changes = "; ".join(f"{e.what}: {e.before} → {e.after}" for e in plan.effects)
-        logger.warning("admin", extra=fields(who=who, order=plan.says, result=result,
+        logger.warning("change on the page", extra=fields(who=who, order=plan.says, result=result,
                                              effects=changes))  # fmt: skip
         recorder = self.sampler.recorder
         if recorder is None:
@@ -100,7 +100,7 @@ class Admin:
             recorder.store.note([Event(self.clock_ms(), ADMIN_EVENT, text, result != "begun")])
         except sqlite3.Error as error:
             raise OperationFailed(
-                f"nothing was changed, because the audit line cannot be written: {error}"
+                f"nothing was changed, because the history cannot be written: {error}"
             ) from error
 
     def readers(self, order: Order) -> list[Reader]:
@@ -137,9 +137,13 @@ def _add_door(router: APIRouter, admin: Admin) -> None:
                 words.get("token", ""), words.get("who", ""), admin.clock_ms()
             )
         except (NotFromHere, Refused) as error:
-            logger.warning("admin refused", extra=fields(address=_address(request), why=error))
+            logger.warning(
+                "login on the page refused", extra=fields(address=_address(request), why=error)
+            )
             return admin.entry(request, str(error), 403)
-        logger.warning("admin entered", extra=fields(who=session.who, address=_address(request)))
+        logger.warning(
+            "login on the page", extra=fields(who=session.who, address=_address(request))
+        )
         answer = RedirectResponse(f"{admin.root}/admin", 303)
         answer.set_cookie(
             COOKIE, session.key, path=f"{admin.root}/", httponly=True, samesite="strict",

@@ -52,6 +52,6 @@ class UpdateWatch:
             self._configured.now = MonitorUpdate.model_validate_json(said)
         except (CommandFailed, ValidationError) as error:
             logger.warning(
-                "changed inputs and metrics are not shown, the old ones stay",
+                "changed inputs and metrics are not shown; the earlier ones stay",
                 extra=fields(file=reload.file, why=error),
             )

@@ -287,7 +287,7 @@ class MovesSum:
 
 
 def sum_of(moves: Sequence[MoveView]) -> MovesSum:
-    """Add up the reassignments. The time is that of all remaining bytes at the present rate."""
+    """Add up the reassignments. `eta_s` is the time for all remaining bytes at the present rate."""
     known = [one.to_go for one in moves if one.to_go is not None]
     to_go = sum(known)
     rates = [one for one in moves if one.rate is not None and one.writes is not None]

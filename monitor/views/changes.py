@@ -27,7 +27,10 @@ ADD_VOTER = "for a broker N that does not vote: ./millrace broker add N --voter"
 
 @dataclass(frozen=True, slots=True)
 class ClusterOperation:
-    """A change under way. `commands` are pairs of what a command does, and the command."""
+    """A change under way.
+
+    `commands` are pairs: the effect of a command in words, and the command.
+    """
 
     kind: str
     text: str

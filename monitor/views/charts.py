@@ -264,7 +264,9 @@ def band_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, 
 
 
 def _newest(slots: Slots, text: Text, axis: Axis) -> str:
-    """Return the newest value as text, unless it is so old that the chart ends with a gap."""
+    """Return the newest value as text; "unknown" if it is older than a gap, "measuring" without
+    any.
+    """
     for slot in reversed(slots[-axis.gap_slots - 1 :]):
         if slot is not None:
             return text(slot[0])
