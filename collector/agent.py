@@ -93,7 +93,7 @@ class Agent:
         """The longest wait for brokers that do not answer; None for no limit."""
         self.gave_up: str | None = None
         self.is_fenced = False
-        """Whether another collector has taken over the instance, so that this agent must end."""
+        """True if another collector has taken over the instance, so that this agent must end."""
         self._tenure = Tenure(self.brokers, instance, host, clock)
         self._stopping = False
         self.unreached: str | None = None
@@ -164,7 +164,7 @@ class Agent:
                 await asyncio.gather(following, return_exceptions=True)
 
     async def step(self, *, flush: bool = False) -> None:
-        """Do everything that is due. With `flush`, commit all lines that were read."""
+        """Scan, read and send whatever is due. With `flush`, commit all lines that were read."""
         if self.committer.lost is not None:
             await self._start_over(self.committer.lost)
             return
@@ -244,7 +244,7 @@ class Agent:
     # --- starting -----------------------------------------------------------------------------
 
     def _prepare_to_send(self) -> None:
-        """Create an empty outbox, and the parts that fill and empty it."""
+        """Create an empty outbox, the feeder that fills it, and the committer that empties it."""
         section = self.settings.section
         held_bytes_max = section.in_flight_bytes
         self.outbox = SendQueues(self.brokers.batch_limit, held_bytes_max)
@@ -332,7 +332,9 @@ class Agent:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _line_limit(self, generation: Generation) -> int:
-        """Return the length of the longest line that fits in a batch on its own."""
+        """Return the length of the longest line of a file that fits in a batch without other
+        lines.
+        """
         limit = self.brokers.batch_limit(generation.topic) - BATCH_HEADER_BYTES
         return max(LINE_BYTES_MIN, limit - self._addresses.overhead_max(generation))
 
@@ -375,7 +377,7 @@ class Agent:
         self._wake.clear()
 
     def _on_refusal(self, error: Exception) -> None:
-        """Start to repair the cause of a refusal before the lines are sent again."""
+        """Start to refresh limits and topics after a refusal, before the lines are sent again."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(error))
 

@@ -24,7 +24,7 @@ from protocol.errors import ApiError
 
 REACH_TIMEOUT_MS = 5_000
 UNREAD_MAX = 10
-"""The most unread files of a kind that are named. For further files only the number is given."""
+"""The most unread files that are named for each reason. Further files are only counted."""
 
 
 async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:

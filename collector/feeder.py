@@ -31,7 +31,7 @@ Partitioner = Callable[[str, bytes], TopicPartition | None]
 
 
 class Feeder:
-    """Reads the files in turn, within the limits of the outbox."""
+    """Reads one file after the other, as long as the outbox has space."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Feeder:
             self._give(generation, self.reader.finish(generation), ReadQueue.LIVE, now_ms)
 
     def _let_go_on(self, now_ms: int) -> None:
-        """Queue one file of each partition whose lag window has room again."""
+        """Queue one waiting file of each partition whose lag window has space again."""
         for place, names in list(self._held.items()):
             name = next(iter(names))
             if self.windows.may_go_on(place, name, now_ms):
@@ -172,8 +172,8 @@ class Feeder:
             return
         if generation.partition is None or generation.partition.topic != generation.topic:
             if not generation.is_settled:
-                # Lines in flight belong to the old topic, and one commit must concern only one
-                # topic.
+                # Wait until no lines are in flight. They belong to the old topic, and one commit
+                # must concern only one topic.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
             key = self._addresses.key_of(generation) or file_key(generation)

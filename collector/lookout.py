@@ -99,7 +99,7 @@ class Lookout:
         return now_ms >= self._scan_at_ms
 
     def heed_reader(self, now_ms: int) -> None:
-        """Scan soon if the reader needs a scan to find out what happened to a file."""
+        """Make a scan due if the reader needs one to find out what happened to a file."""
         if self._reader.wants_scan:
             self._scan_soon(now_ms + RESCAN_GAP_MS)
 

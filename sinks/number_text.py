@@ -31,7 +31,8 @@ def grouped(value: Number, digits: int = DIGITS_SHOWN) -> str:
 
 def exact_percent(share: float) -> str:
     """Return a share in per cent with one place. Only a share of exactly 1 is shown as 100 %."""
-    # A reader takes 100 % to mean that nothing is missing.
+    # Show at most 99.9 % for any other share, because a reader takes 100 % to mean that nothing is
+    # missing.
     return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
 
 

@@ -179,7 +179,7 @@ class Sinks:
         assert self._mysql is not None, "this needs MySQL"
         with self._lock:
             if self._guard is None:
-                # `open` creates the tables.
+                # The tables may not exist before `open` has created them.
                 raise SinkUnavailable("mysql", "it is not opened yet")
             return self._mysql.work(note)
 

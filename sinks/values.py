@@ -29,7 +29,8 @@ SUM_MAX = Decimal("9" * 35 + "." + "9" * PLACES)
 # The limit of DECIMAL(38,12), the columns of values. A double can be larger, or infinite.
 VALUE_MAX = Decimal("9" * 26 + "." + "9" * PLACES)
 RANKS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
-# Reading a sketch is the most expensive part of a cell, and both sinks need its value.
+# Cache the values of sketches. Reading a sketch is the most expensive part of a cell, and both
+# sinks need its value.
 SKETCHES_REMEMBERED_MAX = 1_024
 
 

@@ -21,7 +21,7 @@ from protocol.log import configure, fields
 from protocol.units import parse_duration_ms
 from stream.config.settings import StreamSettings
 
-# The number of new objects that starts Python's search for reference cycles. A live batch creates
+# The number of new objects that triggers Python's search for reference cycles. A live batch creates
 # about ten thousand objects without cycles, and the remembered cells are many more. With the
 # default of 700, this search took a third of the sinks' time, so the number is raised.
 GC_THRESHOLDS = (100_000, 20, 100)

@@ -43,8 +43,8 @@ from stream.threads import ThreadKeeper
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
 
-# How often the recount tries to count one piece of the lines before it is given up. There is a
-# limit because a line of the piece can be what crashes the driver.
+# The most tries to count one piece of the lines. Then the recount is given up, because a line of
+# the piece can be what crashes the driver.
 TRIES_MAX = 5
 
 Archived = Mapping[tuple[str, int], Spans]

@@ -41,10 +41,12 @@ Older batches are forgotten.
 """
 
 AGE_MS_MAX = 3_600_000
-"""Older live lines are ignored, because their time stamp cannot be the time of sending."""
+"""Live lines older than this are ignored, because their time stamp cannot be the time of
+sending.
+"""
 
 _AGES_PER_DOUBLING = 8
-"""The steps in which ages are stored, per doubling. The error is below five percent."""
+"""The number of histogram steps in which an age doubles. The error is below five percent."""
 
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 

@@ -64,5 +64,5 @@ def is_raw(name: str, on_invalid: OnInvalid) -> bool:
 
 
 def growth_max(name: str, on_invalid: OnInvalid) -> int:
-    """Return the most bytes of a record that one byte of the file can become."""
+    """Return the most UTF-8 bytes of a record that one byte of the file can become."""
     return 1 if name == UTF_8 and on_invalid is not OnInvalid.REPLACE else 4

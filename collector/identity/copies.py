@@ -15,7 +15,7 @@ from collector.identity.round import Round
 from collector.identity.sightings import Seen, State, Stored, Verdict
 
 PAIRS_MAX = 1_000_000
-"""The most pairs of a vanished file and a new file that are all compared.
+"""The largest number of pairs of a vanished and a new file for which all pairs are compared.
 
 Above this number only files with the name of an archive are compared.
 """
@@ -126,14 +126,17 @@ class CopiesOfRound:
         return holds
 
     def _is_held_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 17: keep a file back that may become a copytruncate's copy, as long as its original
-        exists."""
+        """Row 17: tell whether to keep a file back, because copytruncate may still be writing it as
+        a copy.
+
+        The original must still exist.
+        """
         if name.still_ms >= COPY_QUIET_MS:
             return False
         size = max(name.size for name in self._round.names[known.file])
         same = name.size <= size and self._round.ask.same_so_far(known, name)
         if same is False and name.file not in self._round.noticed_before:
-            # The original may have grown before it was copied, or it was truncated after the copy.
+            # The original may have grown before it was copied, or was truncated after the copy.
             self._round.noticed.add(name.file)
             self._round.is_waiting = True
             return None

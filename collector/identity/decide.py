@@ -56,7 +56,8 @@ class _Session:
         return self._round.decision
 
     def _judge_present(self, known: Stored) -> bool:
-        """Rows 1 to 5 and 8 to 11: the inode of the generation has a name.
+        """Give a verdict if the generation's inode has a name in the scan (rows 1 to 5 and 8 to
+        11).
 
         Return False if it has none.
         """
@@ -96,7 +97,8 @@ class _Session:
         return True
 
     def _is_cut(self, known: Stored, size: int) -> bool:
-        """Tell whether whole lines that were seen after the position are gone from every file.
+        """Tell whether complete lines that were seen after the position no longer exist in any
+        file.
 
         An unfinished line does not matter, because its writer may have replaced it.
         """
@@ -108,12 +110,11 @@ class _Session:
         )
 
     def _judge_changed(self, known: Stored, name: Seen, content: Content) -> bool:
-        """Rows 8 to 11: the content of the file has changed. Return False while answers are
-        missing.
+        """Give a verdict about a file whose content has changed (rows 8 to 11).
 
-        The file can be copied and then truncated after a scan has passed it. So the verdict waits
-        for a scan that began after the change was noticed. Such a scan sees any copy, and sees it
-        complete.
+        Return False while answers are missing. The file can be copied and then truncated after a
+        scan has passed it. So the verdict waits for a scan that began after the change was noticed.
+        Such a scan sees any copy, and sees it complete.
         """
         copy, is_known = self._copies.find(known)
         if copy is not None:
@@ -189,7 +190,9 @@ class _Session:
     # --- vanished -----------------------------------------------------------------------------
 
     def _judge_absent(self, known: Stored) -> None:
-        """Rows 1, 6, 7, 13 to 16 and 21: no name in the scan belongs to the generation's file."""
+        """Give a verdict if no name in the scan has the generation's inode (rows 1, 6, 7, 13 to 16,
+        21).
+        """
         newcomer = self._round.at_path.get(known.path)
         if newcomer is not None and newcomer.file in self._round.settled:
             newcomer = None
@@ -277,7 +280,7 @@ class _Session:
         if held.links == 0 and newcomer is not None:
             holds = self._round.ask.holds_all(known, newcomer, is_archive_name=False)
             if holds is None or (holds and held.size > known.position):
-                # The verdict follows after the open old file was read to its end.
+                # The old file is open and has unread lines. Give the verdict after they were read.
                 self._round.settled.add(newcomer.file)
                 self._round.is_waiting |= bool(holds)
             elif holds:

@@ -21,7 +21,7 @@ class Delivery:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all lines handed out are committed."""
+        """Tell whether all lines that were handed out are committed."""
         return self.sent is self.safe
 
     def send(self, evidence: Evidence, lines: int) -> None:

@@ -43,7 +43,7 @@ class Generation:
     birth_ns: int | None
     state: State = State.LIVE
     verdict: Verdict | None = None
-    fingerprint: Fingerprint = EMPTY  # at the end of the bytes read, while it sleeps
+    fingerprint: Fingerprint = EMPTY  # while the generation sleeps: of the bytes read so far
     archive_print: Fingerprint | None = None
     trail: tuple[Mark, ...] = ()
     lines: int = 0
@@ -58,7 +58,7 @@ class Generation:
     rests: bool = False
     """True if the last read found nothing more to read."""
     doubt: Doubt | None = None
-    """NULs that text may still replace, so reading waits there; None if there are none."""
+    """NULs at which reading waits, because text may still replace them; None if there are none."""
     tailer: Tailer | None = None
     delivery: Delivery | None = None
     archive: CompressedFile | None = None
@@ -88,9 +88,9 @@ class Generation:
     counts_again: bool = False
     """True if a user asked to read the file from its start even if it is a copy of another file."""
     is_recognised: bool = False
-    """True if the archive was compared with the known files and is read accordingly."""
+    """True if the archive was compared with the known files, so its first new line is known."""
     order: int = 0
-    """The number of this generation since the process started; 0 if it was known before."""
+    """The order in which generations were created since the process started; 0 if it was stored."""
     keeps_up: bool = False
     """True if the file was read to its end and has not fallen far behind since."""
     grown_at_ms: int = 0
@@ -100,7 +100,7 @@ class Generation:
     closes_event: bool = False
     """True if the following file does not continue the open event, so the event is complete."""
     held_back_ms: int | None = None
-    """The time since when the file's first lines have waited for the file before it."""
+    """The time since when the first lines have waited for the earlier file of this name."""
     lines_end: int | None = None
     """`unread_lines_end` as it was stored before a restart; None once `size` has changed or the
     file is read."""
@@ -135,12 +135,12 @@ class Generation:
 
     @property
     def text_end(self) -> int:
-        """The end of the content without the NULs at the end that no text follows yet."""
+        """The end of the content. NULs at the end are not included while no text follows them."""
         return self.size if self.tailer is None else self.tailer.text_end(self.size)
 
     @property
     def unread_bytes(self) -> int:
-        """The number of bytes that are unread, or were not read again since the file changed."""
+        """The number of unread bytes, and of bytes to read again because the file changed."""
         if self.tailer is None or self.is_archive:
             return max(0, self.text_end - self.position)
         is_changed = self.stamp is not None and self.stamp != self.read_stamp
@@ -197,13 +197,12 @@ class Generation:
 
     @property
     def is_holding_back(self) -> bool:
-        """Tell whether whole lines were read but are kept back, because they can be part of an
-        event."""
+        """Tell whether complete lines wait in memory, because they can belong to an event."""
         return self.has_open_event or (self.held_back_ms is not None and not self.lines_read)
 
     @property
     def is_unread(self) -> bool:
-        """Tell whether the file has bytes of which none was read, so its content is unknown."""
+        """Tell whether the file has content, of which no byte was read yet."""
         if self.position or self.is_archive or self.state.has_ended:
             return False
         if self.tailer is None:
@@ -266,7 +265,7 @@ class Generation:
             self.size, self.lines_end = size, None
 
     def wake(self, tailer: Tailer) -> None:
-        """Begin or resume reading at the evidence of the tailer."""
+        """Begin or resume reading with a tailer, at the position of its evidence."""
         self.follow(tailer)
         self.delivery = Delivery(tailer.evidence, self.lines)
 

@@ -73,9 +73,9 @@ class Recognition:
     def go_on(self, generation: Generation, read_raw: ReadRaw, now_ms: int) -> Compared:
         """Compare a bounded part of an archive with the known files.
 
-        When the result is KNOWN, the archive is at the position where reading begins: at its start,
-        or after the lines that were handed out before. In the second case it has the key of these
-        lines.
+        When the result is KNOWN, reading of the archive can begin at its position: at its start, or
+        after the lines that were sent before. In the second case the archive gets the record key of
+        these lines.
         """
         archive = generation.archive
         assert archive is not None
@@ -103,8 +103,8 @@ class Recognition:
         original = None if older is None else older.found()
         if older is not None and original is not None:
             if original.safe_position < archive.content_size:
-                # The content is not committed yet, and this archive may soon be the only file that
-                # has it.
+                # The known file's lines are not committed yet, and this archive may soon be the
+                # only file with them.
                 return Compared.WAITING
             self._note_older(generation, original, older.evidence)
         if known is not None and self._may_change(generation, known, archive.content_size):
@@ -157,10 +157,11 @@ class Recognition:
     def _is_any_yet_to_give(self, generation: Generation) -> bool:
         """Tell whether a possible original must hand out lines before it can be compared.
 
-        Either its lines were read but are kept back as part of an event, for at most `max_age`. Or
-        the file is behind and was not read yet. An unreadable file is not waited for, because it
-        may stay unreadable. A file that is gone may be the original even if the archive's name does
-        not fit, because it may have been renamed before.
+        There are two cases. Lines of the original were read but wait as part of an event, for at
+        most `max_age`. Or the original is behind and no line of it was read yet. An unreadable file
+        is not waited for, because it may stay unreadable. A file that no longer exists may be the
+        original even if the archive's name does not fit, because the file may have been renamed
+        before.
         """
         names = _Names(generation)
         return any(

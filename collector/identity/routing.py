@@ -41,7 +41,8 @@ class Routes:
 
     def change(self, inputs: Sequence[InputSection]) -> None:
         """Replace the inputs."""
-        self._inputs = tuple(inputs)  # kept alive, so that no other object gets the same id
+        # kept alive, because `id()` of an input is a key and must not be used again
+        self._inputs = tuple(inputs)
         self._fixed = {entry.topic for entry in inputs if entry.template is None}
         patterns = plan(inputs, self._home)
         self._ways = {

@@ -142,9 +142,9 @@ class WholeProbe(NamedTuple):
 
 
 class KeptProbe(NamedTuple):
-    """A question about a trimmed file: at which offset do the lines end that were already read?
+    """A question about a trimmed file: the offset at which the lines end that were read before.
 
-    They were read up to `position`, before the file was trimmed. The answer has eight bytes,
+    These lines were read up to `position`, before the file was trimmed. The answer has eight bytes,
     big-endian, and is empty if the file has no such lines. `trimming` explains `tail`.
     """
 

@@ -40,8 +40,8 @@ _EVENTS: list[type[FileSystemEvent]] = [
 ]
 
 _INSIDE = "/./"
-"""The text between the path of a linked folder and the names in it, as passed to watchdog."""
-RETRY_MS = 60_000  # interval for trying refused folders below a watched one again
+"""The text that separates, in paths for watchdog, a linked folder from the names in it."""
+RETRY_MS = 60_000  # wait before refused folders below a watched folder are tried again
 
 OnChange = Callable[[frozenset[str], bool], None]
 """A function that the loop calls with the changed paths, and whether names changed, so that a scan
@@ -212,7 +212,7 @@ def _problem(root: str, refused: Mapping[str, str]) -> str | None:
 
 
 class _OverflowEar(logging.Handler):
-    """Catches the log message with which watchdog reports a lost event queue.
+    """A log handler that catches watchdog's message about a lost event queue.
 
     watchdog reports the loss in no other way.
     """

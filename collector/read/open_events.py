@@ -46,7 +46,7 @@ class OpenEvents:
         return self._join(generation, known, Turn(blocks)) or Turn(blocks)
 
     def is_carried(self, generation: Generation) -> bool:
-        """Tell whether the open event waits for the first line of the next file."""
+        """Tell whether the open event will be joined with the first line of the next file."""
         other = generation.carried_by
         return (
             other is not None
@@ -117,7 +117,7 @@ class OpenEvents:
         tailer = generation.tailer
         if event is None or tailer is None or tailer.rules.events is None:
             return False
-        # An unfinished line after the event does not belong to an event yet.
+        # The event is the last one only if no unfinished line follows it in the file.
         is_last = known.state.has_ended or event.end >= known.text_end
         if not is_last or known.partition != generation.partition or first.is_dead_letter:
             return False
@@ -139,7 +139,9 @@ def _event(generation: Generation) -> Block | None:
 
 
 def _is_read(generation: Generation) -> bool:
-    """Tell whether a file need not be waited for: it is fully read, failed, or far behind."""
+    """Tell whether later files need not wait for this file: it is fully read, failed, or far
+    behind.
+    """
     if generation.error or generation.is_archive or generation.read_queue is ReadQueue.BACKFILL:
         return True
     if generation.state is State.DRAINING or generation.state.has_ended:

@@ -156,7 +156,7 @@ class Waker:
             generation.refusal = None
             return
         generation.refusal = held.stamp, str(found)
-        # Without a tailer, no line of the file is sent when a one-shot run ends.
+        # Remove the tailer, so that a one-shot run sends no line of the file at its end.
         generation.tailer = generation.delivery = None
         raise Unreadable(str(found))
 
@@ -236,7 +236,7 @@ class Waker:
 
 
 def content_size(generation: Generation, held: OpenStat) -> int:
-    """Return how many bytes of content can be read. For an archive they are decompressed bytes."""
+    """Return the size of the readable content in bytes. For an archive it is decompressed."""
     if generation.archive is not None:
         return generation.archive.content_size or 0
     return held.size
@@ -250,7 +250,9 @@ def content_of(generation: Generation, handle: Handle, offset: int, length: int)
 
 
 def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
-    """Return whether another read, or only a longer file, can show the encoding."""
+    """Return AGAIN if another read can show the encoding, and WAITING if the file must grow
+    first.
+    """
     head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
     return Waking.AGAIN if head is None else Waking.WAITING
 

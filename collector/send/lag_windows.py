@@ -45,9 +45,9 @@ class _LagWindow:
     """
 
     newest: tuple[str, int] | None = None
-    """The file that last wrote live lines, and when."""
+    """The file that last wrote live lines, and the time."""
     other: tuple[str, int] | None = None
-    """The last other file that wrote live lines, and when."""
+    """The file that wrote live lines before that file, and the time."""
     handed_out: int = 0
     settled: int = 0
     size: float = LINES_FIRST
@@ -86,7 +86,8 @@ class _LagWindow:
     def has_room(self, now_ms: int) -> bool:
         """Tell whether a file that is far behind may send lines now."""
         if not self.is_wished(now_ms):
-            # The last answer about the progress is outdated, so forget it.
+            # No file has asked recently, so the last answer about the progress is outdated. Forget
+            # it.
             self.progress, self.moved_ms = None, now_ms
             self.ends.clear()
         self.wished_ms = now_ms

@@ -61,8 +61,10 @@ class SendBatch:
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The batches of one queue: open, full, and given back after an abort; in flight only a
-    count."""
+    """The batches of one queue: open ones, full ones and those given back.
+
+    In flight is a number.
+    """
 
     open: dict[TopicPartition, SendBatch] = field(default_factory=dict)
     full: deque[SendBatch] = field(default_factory=deque)
@@ -211,7 +213,9 @@ class SendQueues:
         state.back.sort(key=lambda other: other.number)
 
     def suspect(self, place: TopicPartition, now_ms: int) -> None:
-        """Mark a queue as the cause of a failed transaction. Later it is tried again, alone."""
+        """Mark a queue as the cause of a failed transaction. It is tried again later, without
+        others.
+        """
         state = self._places[place]
         state.is_suspect = True
         state.retry_at_ms = now_ms + state.backoff.next_ms()
@@ -295,7 +299,7 @@ class SendQueues:
 
 
 def _cut(piece: Piece, limit: int) -> list[Block]:
-    """Return the block of a piece in parts that each fit in an empty batch."""
+    """Divide the block of a piece into parts that each fit in an empty batch."""
     overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers))
     room = limit - overhead if limit > overhead else LINE_BYTES_MIN
     rules = LineRules(room, piece.block.cut_cr, Overlong.SPLIT)

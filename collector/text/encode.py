@@ -116,7 +116,7 @@ def encoded_size_max(piece: Piece) -> int:
 
 
 def size_bound(piece: Piece) -> int:
-    """Return a rough upper bound of the encoded size without looking at the lines.
+    """Return a rough upper bound of the encoded size, computed without the lengths of the lines.
 
     It is about ten bytes per line too high.
     """
@@ -171,8 +171,10 @@ def _sizes_max(piece: Piece) -> Positions:
 
 
 def _encode_few(piece: Piece, first_delta: int) -> bytes:
-    """Encode records one by one. It serves blocks with few records, and records that hold
-    newlines."""
+    """Encode records one by one.
+
+    Use it for blocks with few records, and for records with newlines.
+    """
     block = piece.block
     key, tail = _key_octets(piece.key), header_octets(piece.headers)
     out = []

@@ -94,7 +94,8 @@ class Encoding:
         return np.frombuffer(whole, dtype=np.uint8 if self.unit_bytes == 1 else np.uint16)
 
     def text_begins(self, data: memoryview, begins: Positions) -> Positions:
-        """Return for each index in `begins` the index of the first byte from there that is not NUL.
+        """Return for each line start in `begins` the index of the line's first byte that is not
+        NUL.
 
         The caller makes sure that such a byte exists.
         """

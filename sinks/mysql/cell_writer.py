@@ -43,7 +43,7 @@ from sinks.mysql.views import SEQ_MODULUS
 from sinks.redis.view import is_shown
 from sinks.rows import Batch, CellBlock, MetricDefinition
 
-# The size of statements. They are so large that the cost per statement is negligible.
+# The target size of a statement. At this size the cost per statement is negligible.
 STATEMENT_OCTETS = 2 * 1024 * 1024
 WINDOWS_PER_QUERY = 1_000
 # The server's error codes when AUTO_INCREMENT has reached the end of its column.
@@ -182,7 +182,8 @@ class CellWriter:
         new = sorted(windows)
         if not new:
             return {}
-        # No upsert, because that would use up an id for each window that exists already.
+        # Use a plain INSERT, because an upsert would use up an id for each window that exists
+        # already.
         try:
             self._cursor.executemany(
                 f"INSERT INTO window_keys ({_PLACE}, n_keys, seq) VALUES (%s,%s,%s,0,%s)",
@@ -268,7 +269,7 @@ class CellWriter:
 
     def _read_cells(self, cells: Sequence[CellId], gathered: GatheredCells) -> dict[CellId, Cell]:
         numbers = self._recent.numbers(cell_id.window for cell_id in cells)
-        # DELETE, because TRUNCATE would commit the transaction, even for a temporary table.
+        # Use DELETE, because TRUNCATE would commit the transaction, even for a temporary table.
         self._cursor.execute("DELETE FROM touched")
         self._cursor.executemany(
             "INSERT INTO touched (window_number, k_id) VALUES (%s,%s)",

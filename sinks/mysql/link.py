@@ -15,8 +15,8 @@ SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION time_zone = '+00:00'",
-    # Shorter than ANSWER_TIMEOUT_S, so that waiting for a lock ends with the error for a lock and
-    # not with a lost connection.
+    # Keep this below ANSWER_TIMEOUT_S, so that a long wait for a lock ends with the error for a
+    # lock and not with a lost connection.
     "SET SESSION innodb_lock_wait_timeout = 5",
 )
 # Errors after which the whole transaction is tried again: a lock wait that took too long (which

@@ -20,8 +20,9 @@ PROBLEM = f"problem VARCHAR(500) {_TEXT}"
 
 VERSION = 4
 
-# The names of window sizes in the views, which join this table. So the server finds the windows of
-# a size by their primary key; it would evaluate an expression for every row of the metric.
+# The names of window sizes. The views join this table, so that the server finds the windows of a
+# size by their primary key. With an expression instead, the server would evaluate the expression
+# for every row of the metric.
 _SIZES_TABLE = """CREATE TABLE IF NOT EXISTS window_sizes (
   size VARCHAR(24) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
   size_s INT NOT NULL, UNIQUE KEY (size_s))"""
@@ -35,7 +36,7 @@ _WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
   window_number INT UNSIGNED NOT NULL AUTO_INCREMENT,
   PRIMARY KEY (metric, size_s, start_at), KEY (seq), UNIQUE KEY (window_number))"""
 
-# A value has 26 digits before the point and 12 behind it; a sum has 35 before it, so 10^9 of the
+# A value has 26 digits before the point and 12 after it; a sum has 35 before it, so 10^9 of the
 # largest values can be added.
 SUM_DIGITS = 47
 

@@ -157,7 +157,7 @@ class MySqlSink:
             before = self._read_guard(cursor)
             check_ours(before, self._query_id, self._epoch)
             self._recent.begin(before.seq)
-            # This locks the writer row, as a merge does.
+            # The update locks the writer row, as a merge does.
             cursor.execute(
                 "UPDATE sink_guard SET seq = seq + 1 WHERE id = 1 AND query_id = %s AND epoch = %s",
                 (self._query_id, self._epoch),
@@ -201,7 +201,7 @@ class MySqlSink:
     def close(self) -> None:
         """Close the connection. A connection that is lost already is not an error."""
         connection, self._connection = self._connection, None
-        # The next connection may be to another server.
+        # Forget the limit of the server, because the next connection may be to another server.
         self._packet_octets = None
         if connection is not None:
             try:

@@ -67,7 +67,7 @@ class WindowCycle:
 
     def __init__(self, definitions: Iterable[MetricDefinition]) -> None:
         self._sizes = [(each.name, size_s) for each in definitions for size_s in each.windows_s]
-        # Totals first, then the smallest windows, which are the most watched ones.
+        # Check totals first, then the smallest windows, which are the most watched ones.
         self._sizes.sort(key=lambda one: one[1])
         self._at = 0
         self._before_s: int | None = None

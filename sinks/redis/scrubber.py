@@ -52,15 +52,15 @@ MENDING_S = 0.1
 CELLS_PER_TEND = 1_000
 CELLS_PER_TEND_MENDING = 10_000
 CELLS_PER_PAGE = 250
-# The least number of cells that a window counts for, because of its round trips.
+# A window counts as at least this many cells, because each window costs round trips.
 CELLS_PER_WINDOW_MIN = 10
 # The most windows whose sizes a round reads: newest windows, and other windows.
 NEWEST_PER_TEND = 16
 WINDOWS_PER_TEND = 250
 PAGES_PER_TEND = 4
 WINDOWS_PER_PAGE = 100
-# Every checked window with a number divisible by this one is a latest window or has totals, because
-# users watch these windows most.
+# One in this number of checked windows is a latest window or has totals, because users watch these
+# windows most.
 NEWEST_EVERY = 4
 LOGGED_PER_TEND = 10
 

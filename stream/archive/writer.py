@@ -294,7 +294,8 @@ def write_piece(
     target = archive.draft_uri(draft)
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     lines = read_ranges(session, options, ranges)
-    # One task, so that each hour becomes one file. Sorted, so that a reader can skip row groups.
+    # Use one task, so that each hour becomes one file. Sort the lines, so that a reader can skip
+    # row groups.
     lines.selectExpr("key", "value", "partition", "offset", "timestamp", HOUR).coalesce(
         1
     ).sortWithinPartitions("hour", "partition", "offset").write.partitionBy("hour").option(

@@ -1,8 +1,8 @@
 """SQL expressions of users: their tokens, and the names in them.
 
-This module is pure and needs no JVM. This module finds the words of an expression that are names of
-columns. So a misspelt column is reported before Spark starts, and the compiled plan can rename the
-columns of each input. Spark checks the syntax, not this module.
+This module is pure and needs no JVM. It finds the words of an expression that are names of columns.
+So a misspelt column is reported before Spark starts, and the compiled plan can rename the columns
+of each input. The module does not check the syntax, because Spark does that.
 """
 
 import difflib
@@ -326,7 +326,8 @@ _TO_TIMES = words("cast try_cast date timestamp timestamp_ltz timestamp_ntz")
 _BEFORE_PARENTHESES = words("and as between case else escape in is not or then when")
 _BEFORE_OPERANDS = words("( , [ + - * / % & | ^ ~ = == <> != < > <= >= <=> || -> => !")
 
-# Words that are never a column without backticks: Spark refuses them, or they join two operands.
+# Words that are a column only in backticks, because Spark refuses them otherwise or they join two
+# operands.
 _ALWAYS_SYNTAX = words(
     """
     and as between case cast div else end escape false ilike in is like not null or regexp rlike

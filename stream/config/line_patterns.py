@@ -49,7 +49,7 @@ SYSLOG_GROUPS = 18
 _IP = r"[0-9A-Fa-f.:]++(?:%\S*+)?"
 _NUMBER = r"\d++(?:\.\d*+)?"
 _METHOD = r"[A-Z][A-Z_-]*+"
-# The form of the W3C fields with these names. A field with another name can have any text.
+# The pattern of the text of some W3C fields, by name. A field with another name can have any text.
 _KINDS: Mapping[str, str] = {
     "date": r"\d{4}-\d\d-\d\d",
     "time": r"\d\d:\d\d(?::\d\d(?:\.\d++)?)?",

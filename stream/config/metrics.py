@@ -55,7 +55,7 @@ def resolve_metrics(section: StreamSection) -> tuple[Metric, ...]:
 def slice_of(windows_s: Sequence[int]) -> int:
     """Return the size of a slice: the greatest common divisor of the windows, at least 10 s.
 
-    0 if the only window is `all`, which has no beginning.
+    Return 0 if the only window is `all`, which has no beginning.
     """
     sizes = [size for size in windows_s if size]
     return max(SLICE_S, math.gcd(*sizes)) if sizes else 0

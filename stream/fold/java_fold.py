@@ -204,7 +204,7 @@ def _beside(tasks: Sequence[Spent], parallel: int) -> Spent:
 
 
 def _first(samples: Iterable[UnparsedSample]) -> list[UnparsedSample]:
-    """Return the first SAMPLES samples of each partition, because each task sends as many."""
+    """Return the first SAMPLES samples of each partition, because each task sends up to SAMPLES."""
     kept: dict[int, int] = {}
     first: list[UnparsedSample] = []
     for one in sorted(samples, key=lambda one: (one.partition, one.offset)):

@@ -45,7 +45,7 @@ class Hand:
     def __init__(self) -> None:
         self.holds: InHand | None = None
         self._met_error: tuple[Part, float] | None = None
-        # The watching thread can call `hurry` at the moment when the counting thread calls
+        # A lock, because the watching thread can call `hurry` while the counting thread calls
         # `let_go`.
         self._lock = threading.Lock()
 

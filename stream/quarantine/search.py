@@ -23,7 +23,7 @@ POISON = "poison"
 # needs three starts; with halves it would need sixteen.
 FAN = 40
 
-# How many parts of unknown content can be tried as one, because guilty lines are rare.
+# The most parts of unknown content that are tried as one part, because guilty lines are rare.
 RESTS_JOINED_MAX = 64
 
 # The *blame* of a part measures how likely it is that the part ends the JVM. Each end adds to the
@@ -194,7 +194,7 @@ class Search:
         parts = [whole] if whole else []
         if offsets_max is not None and failure is None:
             parts = chopped(whole, offsets_max)
-        # A stack: the last part is tried next.
+        # A stack: the last element is the part that is tried next.
         self._open = [_Open(part, failure) for part in reversed(parts)]
         if failure is not None and whole:
             self._note_size(whole, failure)
@@ -245,7 +245,7 @@ class Search:
             self._too_large.append((part, -(-size_of(part) // 2)))
 
     def _settle(self) -> None:
-        """Divide the top part while it is known to fail, so that the top part must be tried."""
+        """Divide the top part of the stack until it is a part that must be tried."""
         while self._open:
             self._join_rests()
             top = self._open[-1]
