@@ -75,10 +75,10 @@ def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
 
 
 def recorder_of(settings: MonitorSettings, alerts: Alerts) -> tuple[Recorder | None, str | None]:
-    """Open the history and restore its alerts. Return its recorder, or None and the reason why the
-    history cannot be opened.
+    """Open the history and restore its alerts.
 
-    A missing history does not stop the monitor, because people open its pages when a disk is full.
+    Return its recorder, or None and the reason why the history cannot be opened. The monitor works
+    without a history, because people need its pages most when a disk is full.
     """
     section, folder = settings.section, Path(settings.data_dir)
     recorder = None

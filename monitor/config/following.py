@@ -1,4 +1,4 @@
-"""Follows changes of the configuration file, so that pages describe the inputs and metrics of now.
+"""Follows changes of the configuration file, so that pages describe the present inputs and metrics.
 
 Only the appliance can parse the file, so the monitor runs a command of the appliance that prints
 the monitor's part as JSON. A file with faults changes nothing; the supervisor reports its faults.

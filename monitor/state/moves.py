@@ -1,9 +1,9 @@
 """The reassignments under way: their progress, their speed, and why some do not advance.
 
-This module is pure: the time of each look is an argument. The rates and the remaining times are
-those of `protocol/copy_progress`, which `millrace reassign` uses too. A broker of the mill reports
-the size of each of its replicas, and why a copy waits. Another cluster reports neither, so there
-the bytes are unknown.
+This module is pure: the time of each polling cycle is an argument. The rates and the remaining
+times are those of `protocol/copy_progress`, which `millrace reassign` uses too. A broker of the
+mill reports the size of each of its replicas, and why a copy waits. Another cluster reports
+neither, so there the bytes are unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

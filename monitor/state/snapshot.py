@@ -34,8 +34,8 @@ class PartView:
     """One part of the mill as its own `/status` reports it.
 
     `details` is from the last status that the part answered. `supervised` is the part's state in
-    the supervisor's words, and `turn` why it still waits for its turn in a rolling restart. `words`
-    has the part's last log lines before the supervisor gave it up.
+    the supervisor's words. `turn` says what the part waits for in a rolling restart. `words` has
+    the part's last log lines before the supervisor gave it up.
     """
 
     name: str
@@ -83,7 +83,7 @@ class BrokerView:
     quorum_lag: int | None = None
     facts: BrokerFacts = NO_FACTS
     leaving: Leaving | None = None
-    """None unless the broker is cordoned."""
+    """The replicas that are left on a cordoned broker; None for any other broker."""
 
     @property
     def state(self) -> str:

@@ -41,7 +41,7 @@ class LineView:
     area: str = ""
     """In a stacked chart, the area between this line and the line below.
 
-    `style` is an area's then.
+    Then `style` is the style of an area.
     """
 
 
