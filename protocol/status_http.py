@@ -105,8 +105,8 @@ class StatusServer:
         if len(self._tasks) >= self._connections_max:
             writer.transport.abort()
             return
-        # The task is created here, because asyncio would report the cancellation of its own task as
-        # an error.
+        # Create the task here, because asyncio would report the cancellation of its own task as an
+        # error.
         task = asyncio.create_task(self._serve_connection(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -180,7 +180,7 @@ class Sinks:
         with self._lock:
             if self._guard is None:
                 # The tables may not exist before `open` has created them.
-                raise SinkUnavailable("mysql", "it is not opened yet")
+                raise SinkUnavailable("mysql", "the sinks are not opened yet")
             return self._mysql.work(note)
 
     def fill(self, metric: str, batch: Batch) -> None:

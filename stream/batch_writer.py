@@ -344,8 +344,8 @@ def exact_ranges(
             start = one.end if count is None else count.first_offset
         if count is not None and not start <= count.first_offset <= count.last_offset < one.end:
             raise OffsetsDiffer(
-                f"{one.topic}-{one.partition}: lines from {count.first_offset} to"
-                f" {count.last_offset} in a batch from {start} to {one.end}"
+                f"{one.topic}-{one.partition}: the lines have the offsets {count.first_offset} to"
+                f" {count.last_offset}, but the batch goes from {start} to {one.end}"
             )
         exact.append(OffsetRange(one.topic, one.partition, start, one.end))
     if found:

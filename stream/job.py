@@ -122,7 +122,7 @@ class StreamJob:
         except StopRequested:
             return EXIT_STOPPED
         except JvmGone as error:
-            logger.error("the JVM does not run any more: %s", error)
+            logger.error("%s", error)
             return EXIT_CRASHED
         finally:
             # End the threads that wait for a server, even if one has a batch that is not stored.
@@ -387,7 +387,7 @@ class StreamJob:
             # recorded.
             if not self._stop.is_set():
                 self._overseer.note_end(writer)
-            raise JvmGone(error_words(error)) from error
+            raise JvmGone(f"the JVM does not answer any more: {error_words(error)}") from error
         return writer.failure if isinstance(writer.failure, FencedWriter) else None
 
     def _say_suspects(self) -> None:

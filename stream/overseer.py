@@ -57,7 +57,7 @@ class Overseer:
         gateway = SparkContext._gateway
         assert gateway is not None
         gateway.proc.kill()
-        raise JvmGone(f"it was killed, because it made no progress on {places(held.part)}")
+        raise JvmGone(f"the JVM was killed, because it made no progress on {places(held.part)}")
 
     def note_end(self, writer: BatchWriter) -> None:
         """Record what the JVM was counting when it ended, for the next start of the driver."""

@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException:
             self._room.release()
             raise
-        # The room is released when the response arrives, even if the caller has been cancelled.
+        # The response releases the room when it arrives, even if the caller has been cancelled.
         self._waiting[-1].holds_room = True
         return await future
 
@@ -327,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             # it incorrectly. Only the code is needed.
             answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         elif not waiting.future.done():
-            # Records are slices of the read buffer, which is reused, so copy the frame.
+            # Copy a frame with records: they are slices of the read buffer, which is reused.
             body = bytes(frame) if waiting.response_class.has_records else frame
             # Extra bytes at the end are ignored as in Java's client, because librdkafka's mock
             # sends one extra byte.
@@ -372,7 +372,7 @@ def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, ssl.SSLError) or (isinstance(error, ConnectionError) and not error.args):
         return reason_of(error)
     number = error.errno if isinstance(error, OSError) else None
-    # Negative numbers come from the address lookup and have their own text.
+    # Negative error numbers come from the address lookup and have their own text.
     return os.strerror(number) if number is not None and number > 0 else str(error)
 
 

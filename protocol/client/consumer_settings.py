@@ -88,7 +88,7 @@ def consumer_records(
     of_key, of_value = settings.key_deserializer, settings.value_deserializer
     topic, partition = tp
     for offset, timestamp_ms, key, value, headers, _ in records:
-        # A tuple made directly costs a third of the constructor call.
+        # Make the tuple directly, because that costs a third of the constructor call.
         yield _new_record(
             ConsumerRecord,
             (

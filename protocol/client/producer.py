@@ -327,7 +327,7 @@ class Producer:
             await self._partitions.learn(topic)
         await self._room.wait(size_bytes)
         try:
-            # No await from here on, so that the choice of the partition stays valid.
+            # Do not await from here on, so that the choice of the partition stays valid.
             if tp is None:
                 tp = self._partitions.choose(topic, record.key, size_bytes)
             self._join_transaction(tp, transaction)

@@ -51,7 +51,7 @@ class ProducerCore:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.buffered_bytes = 0
         self.pressed = False
-        """Whether a caller waits for room or for a flush, so that batches do not linger."""
+        """True if a caller waits for room or for a flush. Batches do not linger then."""
         self._rng = rng
         self._lines: dict[TopicPartition, PartitionLine] = {}
         self._created = 0

@@ -98,7 +98,7 @@ class Refresher:
     def _add(self, question: _Question) -> None:
         for asked in self._asked:
             if _covers(asked, question):
-                # The request under way answers this question too.
+                # The request that is under way answers this question too.
                 self._asked.append(question)
                 return
         self._questions.append(question)

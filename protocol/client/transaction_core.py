@@ -96,11 +96,13 @@ class TransactionCore:
         self._added: set[TopicPartition] = set()
         self._joining: set[TopicPartition] = set()
         self.is_asked = False
-        """Whether the coordinator was asked to open a transaction. The answer can be unknown."""
+        """True once the coordinator was asked to open a transaction, even if its answer is
+        unknown.
+        """
         self.is_open_there = False
-        """Whether the coordinator has confirmed that the transaction is open."""
+        """True once the coordinator has confirmed that the transaction is open."""
         self.is_decided = False
-        """Whether the coordinator has confirmed the outcome."""
+        """True once the coordinator has confirmed the outcome."""
 
     # --- moves --------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ TABLES = (
   measure VARCHAR(16) NOT NULL DEFAULT '')""",
     f"""CREATE TABLE IF NOT EXISTS metric_topics (
   metric VARCHAR(48) NOT NULL, {TOPIC}, PRIMARY KEY (metric, topic))""",
-    # A metric has counted a partition without a row from its first line on (`ranges.py`).
+    # A metric counts a partition that has no row here from its first line on (`ranges.py`).
     f"""CREATE TABLE IF NOT EXISTS metric_ranges (
   metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
   start_offset BIGINT NOT NULL, end_offset BIGINT,

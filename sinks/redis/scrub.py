@@ -86,7 +86,11 @@ class WindowCycle:
         return *self._sizes[self._at], self._before_s
 
     def passed(self, starts_s: Sequence[int], asked: int) -> None:
-        """Continue after these windows; if there are fewer than `asked`, with the next size."""
+        """Record that the windows with these starts were compared.
+
+        The scrub continues after them, or with the next size if they are fewer than the `asked`
+        ones.
+        """
         if len(starts_s) >= asked:
             self._before_s = starts_s[-1]
         else:

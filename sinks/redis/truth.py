@@ -61,7 +61,8 @@ STATE_VERSION_KEY = "mill:state_version"
 STATE_VERSION = 2
 COUNT_FIELD = "n_keys"
 GUARD_FIELDS = ("epoch", "query", "batch", "seq")
-# The server's clock may be ahead of the driver's clock, which decides what is still counted.
+# The keys expire this much later than `keep` says, because the server's clock may be ahead of the
+# driver's clock, which decides what is still counted.
 EXPIRY_MARGIN_S = 86_400
 _NUMBERS = ("sum", "min", "max")
 _SKETCHES = ("hll", "kll")

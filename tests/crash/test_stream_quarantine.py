@@ -242,7 +242,7 @@ def test_a_line_that_would_never_end_is_set_aside_over_kills(rig_of: Callable[..
     rig.wait_counted()
     assert not (rig.stream.data_dir / "suspects.json").exists()
     log = rig.stream.log_text()
-    assert "it was killed, because it made no progress on logs.app" in log
+    assert "the JVM was killed, because it made no progress on logs.app" in log
     assert "x" * 2_000 not in log
 
 
