@@ -135,7 +135,7 @@ def value_of(measure: str, aggregate: Aggregate) -> Number | None:
             quantiles = quantiles_of(aggregate)
             return quantiles["p50"] if quantiles else None
         case _:
-            raise ValueError(f"{measure} is not a measure")
+            raise ValueError(f"found {measure!r}, expected a measure")
 
 
 def quantiles_of(aggregate: Aggregate) -> Mapping[str, Decimal] | None:

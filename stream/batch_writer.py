@@ -281,7 +281,10 @@ class BatchWriter:
         latest_s = counted.counts.latest_s
         replayed = outcome is BatchOutcome.REPLAYED
         if replayed:
-            logger.info("batch skipped, the sinks have it", extra=fields(batch=batch.batch_id))
+            logger.info(
+                "batch skipped, because the sinks have it already",
+                extra=fields(batch=batch.batch_id),
+            )
         self._state.batch_applied(
             batch.batch_id,
             batch.lines,
@@ -349,5 +352,5 @@ def exact_ranges(
             )
         exact.append(OffsetRange(one.topic, one.partition, start, one.end))
     if found:
-        raise OffsetsDiffer(f"lines of {sorted(found)}, which the batch does not cover")
+        raise OffsetsDiffer(f"found lines of {sorted(found)}, which the batch does not cover")
     return exact

@@ -63,7 +63,7 @@ class _Comparison:
 
 
 class Recognition:
-    """The archives of one collector that are being compared."""
+    """Compares the archives of one collector with the files that they may be copies of."""
 
     def __init__(self, registry: Registry):
         self._registry = registry

@@ -188,7 +188,10 @@ class Waker:
         held: OpenStat,
         now_ms: int,
     ) -> Waking:
-        """Give a sleeping archive a tailer once the archive was complete."""
+        """Take the next step towards reading a sleeping archive, and return the result.
+
+        An archive is read once it is complete and was compared with the known files.
+        """
         if generation.begins_at_end:
             _skip_archive(generation, handle, held)
             return Waking.WAITING

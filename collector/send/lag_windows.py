@@ -140,8 +140,9 @@ class LagWindows:
         self._of(place).handed_out += lines
 
     def settled(self, place: TopicPartition, lines: int) -> None:
-        """Count lines that were committed, which the partition's end offset includes from now
-        on."""
+        """Count lines whose transaction was committed; the end offset of their partition includes
+        them from now on.
+        """
         self._of(place).settled += lines
 
     def wrote_live(self, place: TopicPartition, name: str, now_ms: int) -> None:
@@ -149,8 +150,7 @@ class LagWindows:
         self._of(place).wrote_live(name, now_ms)
 
     def is_shared(self, place: TopicPartition, name: str, now_ms: int) -> bool:
-        """Tell whether another file writes live lines to the partition of a file that is far
-        behind."""
+        """Tell whether a file other than `name` has just written live lines to this partition."""
         window = self._windows.get(place)
         return window is not None and window.is_shared(name, now_ms)
 

@@ -90,8 +90,8 @@ class Admin:
     def note(self, who: str, plan: Plan, result: str) -> None:
         """Write an audit line. Raise OperationFailed if it cannot be written."""
         changes = "; ".join(f"{e.what}: {e.before} → {e.after}" for e in plan.effects)
-        logger.warning("change on the page", extra=fields(who=who, order=plan.says, result=result,
-                                             effects=changes))  # fmt: skip
+        logger.warning("change made on the page", extra=fields(who=who, order=plan.says,
+                                                  result=result, effects=changes))  # fmt: skip
         recorder = self.sampler.recorder
         if recorder is None:
             return

@@ -118,7 +118,7 @@ class _Exchange:
         with self._lock:
             if self._is_cut:
                 found.close()
-                raise TimeoutError("the deadline has passed")
+                raise TimeoutError("the message has reached its time limit")
             # TLS moves the descriptor to another object, so keep a duplicate that `cut` can shut
             # down.
             self._socket = found.dup()

@@ -30,7 +30,9 @@ def _commits() -> History[TopicPartition]:
 
 @dataclass(slots=True)
 class GroupMemory:
-    """A group's commits of the last minute or of its last polls, and the samples of its readers."""
+    """What the monitor remembers of a group: its commits of the last minute or of its last polls,
+    and the samples of its readers.
+    """
 
     commits: History[TopicPartition] = field(default_factory=_commits)
     windows: dict[TopicPartition, Window] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class GroupMemory:
             del self.windows[row]
 
     def window(self, row: TopicPartition) -> Window:
-        """Return the window of one reader."""
+        """Return the recent samples of the reader of one partition; empty for a new reader."""
         found = self.windows.get(row)
         if found is None:
             found = self.windows[row] = Window()

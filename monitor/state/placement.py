@@ -46,7 +46,10 @@ class Skew:
 
 
 def skew_of(snapshot: Snapshot) -> Skew | None:
-    """Return the skew; None with fewer than two brokers that can take replicas."""
+    """Return how unevenly replicas and leaders are spread.
+
+    Return None if fewer than two brokers can take replicas.
+    """
     usable = usable_brokers(snapshot)
     if len(usable) < 2:
         return None

@@ -248,7 +248,8 @@ class ConsumerOffsets:
         )
         for tp, at in found.items():
             if at.error:
-                raise ApiError(at.error, f"offset of {tp} by time: {at.error.description}")
+                why = at.error.description
+                raise ApiError(at.error, f"{tp}: its offset cannot be looked up by time: {why}")
         return {tp: at if at.offset >= 0 else None for tp, at in found.items()}
 
     async def ends(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -78,7 +78,7 @@ class ConsumerSettings:
         if unknown:
             raise ValueError(f"unknown assignors {unknown}, expected some of {list(ASSIGNORS)}")
         if self.max_poll_records < 1:
-            raise ValueError("max_poll_records must be at least 1")
+            raise ValueError(f"max_poll_records is {self.max_poll_records}, expected at least 1")
 
 
 def consumer_records(

@@ -47,7 +47,9 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def reason_of(error: OSError) -> str:
-    """Return the reason of a failed handshake or file, without OpenSSL's own notation."""
+    """Return why a TLS handshake failed or a file could not be read, without OpenSSL's own
+    notation.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError) or error.args == ():

@@ -64,7 +64,7 @@ class FrameBuffer:
         Between two reads they are the start of a frame. A time limit for slow senders checks this
         value.
         """
-        # The size of the first incomplete frame, its length field included; 0 while unknown.
+        # The size of the first incomplete frame with its length field; 0 while the size is unknown.
         self._needed = 0
         self._small_reads = 0
 

@@ -383,5 +383,5 @@ class Scrubber:
         answer = guarded_call(lambda: self._mend(args=[json.dumps(call), *gone]))
         if answer == "fenced":
             self._cell_reader.check_ours()
-            raise SinkUnavailable("redis", "its guard has an epoch that the truth does not know")
+            raise SinkUnavailable("redis", "its guard has an epoch that MySQL does not know")
         return bool(answer == "ok")

@@ -269,5 +269,5 @@ class RedisView:
         answer = guarded_call(lambda: self._script(args=[json.dumps(body)]))
         if answer == "fenced":
             self._cell_reader.check_ours()
-            raise SinkUnavailable("redis", "its guard has an epoch that the truth does not know")
+            raise SinkUnavailable("redis", "its guard has an epoch that MySQL does not know")
         return bool(answer == "ok")

@@ -39,7 +39,9 @@ class TimeSql:
 
 
 def line_time(texts: Sequence[str], tz: str, section: TimeSection | None) -> TimeSql:
-    """Return the time of a line: of the first text that is a time, else by the fallback."""
+    """Return SQL for the time of a line: the first of these texts that is a time, else the
+    fallback.
+    """
     given = section or TimeSection()
     # If the user names several fields, one of them can have a number that is no time. So the texts
     # are checked more strictly.

@@ -258,7 +258,9 @@ class Search:
             self._divide(top.failure)
 
     def _divide(self, failure: PartFailure) -> None:
-        """Replace the top part, which fails, by smaller parts. A single line is found guilty."""
+        """Replace the top part, which fails, by smaller parts. A single line that fails is added to
+        `poison`.
+        """
         one = self._open.pop()
         part = one.part
         if one.is_rest:

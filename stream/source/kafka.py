@@ -159,7 +159,9 @@ def ask_readable(
                 )
                 for place, one in answer.items():
                     if one.error:
-                        raise ApiError(one.error, f"no offsets of {name}-{place.partition}")
+                        raise ApiError(
+                            one.error, f"{name}-{place.partition}: its offsets are unknown"
+                        )
                 bounds.append({place.partition: one.offset for place, one in answer.items()})
             topic_id = "" if topic.topic_id == ZERO_UUID else str(topic.topic_id)
             found[name] = Readable(topic_id, *bounds)

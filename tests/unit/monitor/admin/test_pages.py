@@ -182,7 +182,7 @@ def test_a_plan_is_shown_then_confirmed_by_name_and_noted(
     logged = [
         one.__dict__["mill_fields"]
         for one in caplog.records
-        if one.getMessage() == "change on the page"
+        if one.getMessage() == "change made on the page"
     ]
     assert [one["result"] for one in logged] == ["begun", "done"]
     assert all(one["who"] == "Ada (testclient)" for one in logged)
