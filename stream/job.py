@@ -159,9 +159,7 @@ class StreamJob:
                 logger.error("a newer driver has fenced this one", extra=fields(why=failure))
                 return EXIT_FENCED
             if isinstance(failure, LedgerMismatch | CheckpointFault):
-                logger.warning(
-                    "starting a new query at the ledger's offsets", extra=fields(why=failure)
-                )
+                logger.warning("a new query starts at the ledger's ends", extra=fields(why=failure))
                 self._opened = None
                 self._begin_anew()
                 continue

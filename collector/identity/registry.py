@@ -268,8 +268,7 @@ class Registry:
         generation.touch()
 
     def _route(self, known: Generation) -> None:
-        """Set the topic of a file by its first name, or by its current name if the first gives
-        none."""
+        """Set the topic of a file by its first name, or else by its current name."""
         topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
         known.refused_in = self._routes.edition
         known.topic = topic or known.topic

@@ -23,7 +23,7 @@ STANDSTILL_MS = 60_000
 NOBODY_MS = 5_000  # the same for a stream that has never committed; its first batch takes less time
 WISH_MS = 1_000  # a waiting file calls `may_go_on` at least this often
 LINES_FIRST = 10_000
-LINES_MIN = 4_000  # the stream takes about as long for fewer lines
+LINES_MIN = 4_000  # smallest window; the stream takes about as long for fewer lines
 LINES_MAX = 200_000
 STEP_MAX = 1.5  # the largest factor by which a window grows or shrinks at once
 

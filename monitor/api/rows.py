@@ -36,7 +36,8 @@ MOVES_LISTED_MAX = 20
 def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
     """Return one row of plain values for each lag, sorted. An unknown value is None.
 
-    `per` is partition, topic or group: a group has one row for each, or one in all.
+    With `per` partition or topic, a group has a row for each of them. With `per` group it has one
+    row.
     """
     rows: list[dict[str, object]] = []
     if per == "group":

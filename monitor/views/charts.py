@@ -214,7 +214,7 @@ def _top(series: Mapping[str, Slots], plot: Plot) -> float:
 def _stretches(
     slots: Slots, gap_slots: int, gaps: Sequence[tuple[int, int]]
 ) -> list[list[tuple[int, tuple[float, float, float]]]]:
-    """Split the known slots into runs, each of which one line can join."""
+    """Split the slots with values into runs. A line joins the values of one run."""
     found: list[list[tuple[int, tuple[float, float, float]]]] = []
     last: int | None = None
     for index, slot in enumerate(slots):

@@ -64,9 +64,7 @@ class ProducerCore:
         """Raise RecordTooLarge for a record or batch that can never be sent."""
         limit = min(self.settings.request_bytes_max, self.settings.buffer_bytes)
         if size_bytes > limit:
-            raise RecordTooLarge(
-                f"a record or batch has {size_bytes} bytes, expected at most {limit}"
-            )
+            raise RecordTooLarge(f"found {size_bytes} bytes to send, expected at most {limit}")
 
     def would_open_batch(self, tp: TopicPartition, size_bytes: int) -> bool:
         """Return whether a record of that size would start a new batch."""

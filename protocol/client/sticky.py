@@ -145,8 +145,8 @@ def _move_one(
     for giver in sorted(assignment, key=lambda id_: (-len(assignment[id_]), rank[id_])):
         load = len(assignment[giver])
         owned = frozenset(kept[giver])
-        # Move a partition to the least loaded member, and preferably one that its present owner
-        # got in this rebalance.
+        # Move a partition to the least loaded member, and preferably a partition that its present
+        # owner got in this rebalance.
         choices = [
             (len(assignment[least[tp.topic]]), tp in owned, tp)
             for tp in assignment[giver]
