@@ -20,7 +20,8 @@ DELAY_MS = 600  # how long the stream takes for a full window
 LIVE_MS = 60_000  # how long the windows of a partition apply after its last live line
 # after this time without progress of the stream, files no longer wait for it
 STANDSTILL_MS = 60_000
-NOBODY_MS = 5_000  # the same for a stream that has never committed; its first batch takes less time
+# after this time, files no longer wait for a stream that has never committed in the partition
+NOBODY_MS = 5_000
 WISH_MS = 1_000  # a waiting file calls `may_go_on` at least this often
 LINES_FIRST = 10_000
 LINES_MIN = 4_000  # smallest window; the stream takes about as long for fewer lines

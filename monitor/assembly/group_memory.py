@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 def _commits() -> History[TopicPartition]:
     # Commits are used for rates only, so a short window is enough. There is a series for every
-    # reader and partition, so a long one would cost much memory.
+    # reader and partition, so a long window would cost much memory.
     return History(window_ms=RATE_SPAN_MS)
 
 

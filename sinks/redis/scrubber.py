@@ -181,7 +181,7 @@ class Scrubber:
                 self._suspects[window] = True
 
     def _look_at_others(self, now_s: int) -> None:
-        """Look for wrong windows, unless some are known already, which are repaired first."""
+        """Look for wrong windows, but only after those that are known already were repaired."""
         if self._suspects:
             return
         left = WINDOWS_PER_TEND
