@@ -44,7 +44,7 @@ from protocol.units import format_moment_ms
 
 RATE_TICK_MS = 250
 IDLE_MS = 1_000
-GENERATION_DIGITS = 16  # Each has 4 bits, so names are unique among one instance's files.
+GENERATION_DIGITS = 16  # 64 bits, so that the names of one instance's files are unique
 BATCH_HEADER_BYTES = 61
 
 logger = logging.getLogger(__name__)
@@ -90,14 +90,16 @@ class Agent:
         self.work = Rate()
         """The processor time of the process, in milliseconds."""
         self.patience_ms = patience_ms
-        """How long the agent waits for brokers that do not answer; None means without limit."""
+        """The longest wait for brokers that do not answer; None for no limit."""
         self.gave_up: str | None = None
         self.is_fenced = False
-        """Whether another collector has taken over the instance, so that this agent must end."""
+        """True if another collector has taken over the instance, so that this agent must end."""
         self._tenure = Tenure(self.brokers, instance, host, clock)
         self._stopping = False
         self.unreached: str | None = None
-        """Why the cluster is not reached, and since when; None if it is reached."""
+        """The reason why the cluster cannot be reached, with the time since when; None if it is
+        reached.
+        """
         self._wanted_settings: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._rate_at_ms = 0
@@ -162,7 +164,7 @@ class Agent:
                 await asyncio.gather(following, return_exceptions=True)
 
     async def step(self, *, flush: bool = False) -> None:
-        """Do everything that is due. With `flush`, commit all lines that were read."""
+        """Scan, read and send whatever is due. With `flush`, commit all lines that were read."""
         if self.committer.lost is not None:
             await self._start_over(self.committer.lost)
             return
@@ -242,7 +244,7 @@ class Agent:
     # --- starting -----------------------------------------------------------------------------
 
     def _prepare_to_send(self) -> None:
-        """Create an empty outbox, and the parts that fill and empty it."""
+        """Create an empty outbox, the feeder that fills it, and the committer that empties it."""
         section = self.settings.section
         held_bytes_max = section.in_flight_bytes
         self.outbox = SendQueues(self.brokers.batch_limit, held_bytes_max)
@@ -276,7 +278,7 @@ class Agent:
                 since = format_moment_ms(since_ms)
                 servers = self.settings.bootstrap_servers
                 self.unreached = f"{servers} not reached since {since}: {error}"
-                logger.warning("cluster not reached", extra=fields(reason=str(error)))
+                logger.warning("cluster not reached, trying again", extra=fields(reason=str(error)))
                 self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
         self.unreached = None
@@ -296,7 +298,8 @@ class Agent:
         would fence each other forever.
         """
         logger.warning(
-            "transaction lost, reading the stored positions again", extra=fields(reason=str(reason))
+            "transaction lost, so the stored positions are read again",
+            extra=fields(reason=str(reason)),
         )
         self.registry.counters["started_over"] += 1
         self.is_ready = False
@@ -305,7 +308,7 @@ class Agent:
         await self.committer.stop(STOP_DEADLINE_MS)
         if await self._tenure.has_rival(self._pause, lambda: self._stopping):
             logger.error(
-                "another collector uses this instance, and this one ends",
+                "another collector uses the same instance name, so this collector ends",
                 extra=fields(instance=self.instance),
             )
             self.is_fenced = True
@@ -329,7 +332,9 @@ class Agent:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _line_limit(self, generation: Generation) -> int:
-        """Return the length of the longest line that fits in a batch on its own."""
+        """Return the length of the longest line of a file that fits in a batch without other
+        lines.
+        """
         limit = self.brokers.batch_limit(generation.topic) - BATCH_HEADER_BYTES
         return max(LINE_BYTES_MIN, limit - self._addresses.overhead_max(generation))
 
@@ -372,7 +377,7 @@ class Agent:
         self._wake.clear()
 
     def _on_refusal(self, error: Exception) -> None:
-        """Start to repair the cause of a refusal before the lines are sent again."""
+        """Start to refresh limits and topics after a refusal, before the lines are sent again."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(error))
 
@@ -383,4 +388,4 @@ class Agent:
                 await self.brokers.ensure_topics()
             await self.brokers.learn_limits()
         except (ClientError, ApiError) as problem:
-            logger.warning("topics not refreshed", extra=fields(reason=str(problem)))
+            logger.warning("could not read topic limits", extra=fields(reason=str(problem)))

@@ -24,7 +24,7 @@ from protocol.errors import ApiError
 
 REACH_TIMEOUT_MS = 5_000
 UNREAD_MAX = 10
-"""The most unread files of a kind that are named. For further files only the number is given."""
+"""The most unread files that are named for each reason. Further files are only counted."""
 
 
 async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
@@ -97,7 +97,7 @@ def _unroutable(registry: Registry) -> list[str]:
 def _unread(registry: Registry, heads: Mapping[str, HeadReport | None]) -> list[str]:
     """Return a message for each file of which the collector would send nothing, with the reason.
 
-    The last message counts the files above UNREAD_MAX.
+    If there are more than UNREAD_MAX such files, the last message says how many more.
     """
     found = [
         f"{shown(known.path)}: {head.problem}"

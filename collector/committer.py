@@ -32,8 +32,10 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.types import TopicPartition
 
-TRIAL_MS = 1_000  # how long the other queues at first wait for the trial of a suspect one
-PATIENCE_MAX_MS = 2 * TRANSACTION_TIMEOUT_MS // 3  # less than the coordinator's limit
+# first limit of the wait for one suspect queue, because all other queues wait for it
+TRIAL_MS = 1_000
+# shorter than the coordinator's time-out for the transaction
+PATIENCE_MAX_MS = 2 * TRANSACTION_TIMEOUT_MS // 3
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +70,13 @@ class Committer:
         self.refused: dict[TopicPartition, str] = {}
         """The outbox queues that brokers refused, by partition, each with the reason."""
         self.unclear: str | None = None
-        """Why the result of the open transaction is unknown; None if it is known."""
+        """The reason why the result of the open transaction is unknown; None if it is known."""
         self.waiting_since_ms: int | None = None
-        """Since when a batch has waited for its acknowledgement, or a commit for its answer."""
+        """The time since when a batch waits for its acknowledgement, or a commit for its answer."""
         self.unsettled_since_ms: int | None = None
-        """Since when lines have waited for a commit, including the time of aborted transactions."""
+        """The time since when lines wait for a commit, including the time of aborted
+        transactions.
+        """
         self._brokers = brokers
         self._feeder = feeder
         self._outbox = feeder.outbox
@@ -103,7 +107,7 @@ class Committer:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `step` must be called again; None if it waits for an event."""
+        """The time at which `step` must be called again; None if it waits for an event."""
         if self.is_ending:
             return None
         times = (self._rhythm.deadline_ms, self._outbox.retry_at_ms)

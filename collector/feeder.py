@@ -24,14 +24,14 @@ from collector.timing.rhythm import Rhythm
 from collector.timing.schedule import ReadQueue, Schedule
 from protocol.types import TopicPartition
 
-LIVE_TURNS = 64  # turns of live files before one backfill turn and before other tasks run
+LIVE_TURNS = 64  # live files that are read before one backfill file is read and other tasks run
 
 Partitioner = Callable[[str, bytes], TopicPartition | None]
 """A function that returns the partition for a key; None while the topic must be created."""
 
 
 class Feeder:
-    """Reads the files in turn, within the limits of the outbox."""
+    """Reads one file after the other, as long as the outbox has space."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Feeder:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When `step` must be called again; None if it waits for an event."""
+        """The time at which `step` must be called again; None if it waits for an event."""
         times = [self._schedule.deadline_ms, self._alarms[0][0] if self._alarms else None]
         return min((time for time in times if time is not None), default=None)
 
@@ -153,7 +153,7 @@ class Feeder:
             self._give(generation, self.reader.finish(generation), ReadQueue.LIVE, now_ms)
 
     def _let_go_on(self, now_ms: int) -> None:
-        """Queue one file of each partition whose lag window has room again."""
+        """Queue one waiting file of each partition whose lag window has space again."""
         for place, names in list(self._held.items()):
             name = next(iter(names))
             if self.windows.may_go_on(place, name, now_ms):
@@ -172,8 +172,8 @@ class Feeder:
             return
         if generation.partition is None or generation.partition.topic != generation.topic:
             if not generation.is_settled:
-                # Lines in flight belong to the old topic, and one commit must concern only one
-                # topic.
+                # Wait until no lines are in flight. They belong to the old topic, and one commit
+                # must concern only one topic.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
             key = self._addresses.key_of(generation) or file_key(generation)
@@ -246,8 +246,8 @@ class Feeder:
                     generation.tailer.rewind()
                 return False
             if joined is not None:
-                # Hand out both now. So the record and the positions of both files are in one
-                # transaction.
+                # Hand out the open event of the earlier file now. Then one transaction has the
+                # joined record and the positions of both files.
                 self._hand_out_beside(joined)
                 joined = None
         return True
@@ -279,8 +279,8 @@ class Feeder:
                 self.windows.handed_out(place, taken.block.count)
             if generation.keeps_up:
                 self.windows.wrote_live(place, generation.name, now_ms)
-            # Do not wait for a backfill commit, because a lag window is smaller than one such
-            # commit.
+            # Commit these lines as soon as live lines, because a lag window is smaller than one
+            # backfill commit.
             is_shared = self.windows.is_shared(place, generation.name, now_ms)
             self.rhythm.handed_out(
                 ReadQueue.LIVE if is_shared else read_queue, len(taken.block.data), now_ms

@@ -75,7 +75,7 @@ class Ingested:
                 self._registry.counters["ingested_kept"] += 1
                 generation.grown_at_ms = now_ms
                 return False
-            # Until the rest is read, the handle is the only access to the file.
+            # Until the remaining lines are read, the handle is the only access to the file.
             self._handles.pin(generation.name)
             if section.after_ingest == "delete":
                 gone = remove_file(path, generation.file)
@@ -89,7 +89,7 @@ class Ingested:
             self.problems[path] = gone
             return False
         self._registry.counters["removed_after_ingest"] += 1
-        logger.info("file ingested", extra=fields(path=path, done=section.after_ingest))
+        logger.info("committed file removed", extra=fields(path=path, done=section.after_ingest))
         return True
 
     def _target(self, path: str, section: InputSection) -> Path:

@@ -74,7 +74,7 @@ class Lookout:
 
     @property
     def deadline_ms(self) -> int:
-        """When the next scan or check is due without any event."""
+        """The time when the next scan or check is due without any event."""
         return min(self._scan_at_ms, self._hot_at_ms) if self.watch_problems else self._scan_at_ms
 
     def change(self, settings: CollectorSettings) -> None:
@@ -99,7 +99,7 @@ class Lookout:
         return now_ms >= self._scan_at_ms
 
     def heed_reader(self, now_ms: int) -> None:
-        """Scan soon if the reader needs a scan to find out what happened to a file."""
+        """Make a scan due if the reader needs one to find out what happened to a file."""
         if self._reader.wants_scan:
             self._scan_soon(now_ms + RESCAN_GAP_MS)
 
@@ -139,7 +139,7 @@ class Lookout:
         await asyncio.to_thread(watch.sync, folders, self._clock())
         for path in set(watch.problems) - before:
             logger.warning(
-                "folder not watched, scanning instead",
+                "folder cannot be watched, so its changes are found only by scans",
                 extra=fields(path=path, reason=watch.problems[path]),
             )
 

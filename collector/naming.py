@@ -1,4 +1,4 @@
-"""Tell whether a file is meant by the text that the user typed."""
+"""Tells whether a text that the user typed names a file."""
 
 from fnmatch import fnmatch
 

@@ -24,8 +24,7 @@ class OneShot:
         self._started_ms = agent.clock()
         self._report_at_ms = 0
         self._begun: dict[str, int] = {}
-        # The files are read only once, so NULs are handled without waiting for text to replace
-        # them.
+        # Do not wait for text that replaces NULs, because the files are read only once.
         agent.reader.in_place.quiet_ms = 0
 
     async def run(self) -> list[str]:

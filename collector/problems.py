@@ -43,9 +43,9 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
 
 
 def brokers_away(committer: Committer, now_ms: int) -> str | None:
-    """Return since when lines have waited for the brokers; None if they have not waited long.
+    """Return a message that lines wait for the brokers, with the time since when.
 
-    A wait with a known reason is always returned.
+    Return None if they have waited only a short time and the reason is unknown.
     """
     since_ms = committer.unsettled_since_ms
     if since_ms is None:

@@ -50,9 +50,10 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """The task and arguments of the process. `wanted` names the files of an amendment.
+    """The task and arguments of the process.
 
-    Without `execute`, an amendment is only shown.
+    `wanted` names the files whose stored positions are changed. Without `execute`, the change is
+    only shown.
     """
 
     mode: Mode
@@ -76,7 +77,7 @@ def main(descriptor: int, errand: Errand) -> int:
         return EXIT_CLEAN
     folder = DataFolder(settings.data_dir)
     if errand.mode is Mode.AMEND and not errand.execute:
-        # To only show an amendment needs no lock.
+        # An amendment that is only shown needs no lock.
         instance = settings.section.instance or folder.stored_instance() or ""
         return _amend(settings, instance, errand)
     try:
@@ -134,7 +135,9 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
             await server.start()
         except OSError as error:
             address = f"{settings.status.host}:{settings.status.port}"
-            logger.error("status port not available", extra=fields(address=address, reason=error))
+            logger.error(
+                "cannot listen for status requests", extra=fields(address=address, reason=error)
+            )
             return EXIT_FAILED
     code = EXIT_CLEAN
     try:
@@ -153,6 +156,6 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
     if agent.is_fenced:
         return EXIT_FENCED
     if agent.gave_up is not None:
-        logger.error("stopped waiting: %s", agent.gave_up)
+        logger.error("collector gave up: %s", agent.gave_up)
         return EXIT_UNREACHABLE
     return EXIT_FAILED if failures else code

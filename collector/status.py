@@ -97,7 +97,7 @@ def originals_of(generations: Iterable[Generation]) -> dict[str, str]:
 
 
 def living(agent: Agent) -> list[Generation]:
-    """Return the files that are read, or could be read."""
+    """Return the files that are being read or can be read."""
     found = agent.registry.generations.values()
     return [generation for generation in found if not generation.state.has_ended]
 

@@ -36,7 +36,7 @@ from sinks.read_counts import CountsReader
 logger = logging.getLogger("monitor")
 
 COLLECT_AFTER = 10_000
-"""The number of new objects after which the collector of reference cycles runs."""
+"""The number of new objects after which Python's garbage collector runs."""
 
 
 def clock_ms() -> int:
@@ -51,7 +51,7 @@ def counts_of(settings: MonitorSettings) -> Counts | None:
 
 
 def operator_of(settings: MonitorSettings) -> Operator | None:
-    """Return the operator that carries out orders; None if orders are switched off."""
+    """Return the operator that changes the cluster; None if changes are switched off."""
     if not settings.section.admin or settings.token is None:
         return None
     return Operator(settings.bootstrap_servers, settings.stream_group)
@@ -75,10 +75,10 @@ def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
 
 
 def recorder_of(settings: MonitorSettings, alerts: Alerts) -> tuple[Recorder | None, str | None]:
-    """Open the history and restore its alerts. Return its recorder, or None and the reason why the
-    history cannot be opened.
+    """Open the history and restore its alerts.
 
-    A missing history does not stop the monitor, because people open its pages when a disk is full.
+    Return its recorder, or None and the reason why the history cannot be opened. The monitor works
+    without a history, because people need its pages most when a disk is full.
     """
     section, folder = settings.section, Path(settings.data_dir)
     recorder = None
@@ -137,7 +137,7 @@ def main() -> int:
     failures: list[BaseException] = []
 
     def stop(error: BaseException) -> None:
-        logger.critical("the sampler died", exc_info=error)
+        logger.critical("the sampler failed, so the monitor stops", exc_info=error)
         failures.append(error)
         server.should_exit = True
 
@@ -153,7 +153,7 @@ def main() -> int:
         orders=operator_of(settings),
         clusters=clusters_of(settings, clock_ms),
     )
-    logger.info("serving", extra=fields(address=f"{host}:{port}"))
+    logger.info("the monitor serves its pages", extra=fields(address=f"{host}:{port}"))
     server = _server(app, host, port)
     rest_what_stays()
     # After a signal has stopped uvicorn, uvicorn restores the previous handler and raises the
@@ -161,7 +161,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, lambda *_: None)
     server.run()
-    logger.info("stopped")
+    logger.info("the monitor stopped")
     return 1 if failures else 0
 
 

@@ -51,7 +51,8 @@ SECURITY_HEADERS = {
         "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # With "no-referrer" browsers send no origin with this site's forms, so `/admin` refuses them.
+    # Do not use "no-referrer". With it browsers send no origin with this site's forms, so `/admin`
+    # would refuse the forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -65,8 +66,9 @@ PAGES = {
     "/collector": "Collector",
     "/alerts": "Alerts",
 }
-"""The pages in the order of the navigation. Pages for clusters and orders follow, if there are
-any."""
+"""The pages in the order of the navigation. The pages for other clusters and for changes follow, if
+there are any.
+"""
 
 
 def create_app(

@@ -43,7 +43,7 @@ def ask(path: Path, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> di
             while not answer.endswith(b"\n"):
                 more = connection.recv(65536)
                 if not more or len(answer) > LINE_BYTES_MAX:
-                    raise NoSupervisor("the supervisor closed the connection")
+                    raise NoSupervisor("the supervisor closed the connection before a whole answer")
                 answer += more
     except OSError as error:
         raise NoSupervisor(str(error)) from error

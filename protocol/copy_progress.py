@@ -1,8 +1,8 @@
-"""How far the copies of reassignments are, how fast they are, and when they can be done.
+"""Estimates the speed and the end of the copies that reassignments make.
 
-This module is pure. The rates are measured: the bytes that the copies have grown by, and those that
-were written to their partitions in the meantime. Retention can remove records that were still to be
-copied, so what is to go can also shrink without a copy.
+This module is pure. The rate of copying is measured: the bytes by which the missing data shrank,
+plus the bytes that were written to the partitions in the same time. Retention can delete records
+before they are copied. So the missing bytes can also shrink without a copy.
 """
 
 from collections import deque
@@ -15,48 +15,50 @@ SHORT_S = 30.0
 """The time in seconds over which rates are measured."""
 
 NEVER_AFTER_S = 60.0
-"""The time in seconds for which more must be written than copied, before the copies count as
-endless."""
+"""The copies count as endless after writes were faster than copying for this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopySample:
-    """The sizes at one moment, in bytes."""
+    """The sizes at one time, in bytes."""
 
     at_s: float
     to_go: int
     """The bytes that all copies still lack."""
     written: int
-    """The size of the partitions on their leaders, for each copy once."""
+    """The summed sizes of the leaders' logs. Each copy adds the size of its partition's log."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyEstimate:
-    """What the samples say. Rates are in bytes a second, and None until they are measured."""
+    """The estimate from all samples.
+
+    Rates are in bytes a second, and None until they are measured.
+    """
 
     to_go: int
     rate: float | None
-    """How fast the copies grow."""
+    """The rate at which the copies grow."""
     writes: float | None
-    """How fast the partitions that are copied grow on their leaders."""
+    """The rate at which the leaders' logs of these partitions grow."""
     eta_s: float | None
-    """The seconds until nothing is to go; None if unknown, or if the copies never end."""
+    """The seconds until all bytes are copied; None if unknown, or if the copies never end."""
     is_endless: bool
-    """True if records have been written faster than they are copied, for a minute."""
+    """True if, for a minute, records were written faster than they were copied."""
 
 
 class CopyProgress:
-    """The samples of one observer."""
+    """The recent samples of one set of copies."""
 
     def __init__(self) -> None:
         self._samples: deque[CopySample] = deque()
         self._behind_since_s: float | None = None
 
     def add(self, sample: CopySample) -> CopyEstimate:
-        """Note a sample, and return what all of them say.
+        """Add a sample, and return the estimate from all recent samples.
 
-        When the set of copies changes, because some are done, their bytes leave both sums. So the
-        caller must start with a new `CopyProgress` then.
+        The caller must start with a new `CopyProgress` when the set of copies changes. Copies that
+        are done leave both sums, so their bytes would count as copied.
         """
         self._samples.append(sample)
         while sample.at_s - self._samples[0].at_s > SHORT_S and len(self._samples) > 2:
@@ -65,7 +67,7 @@ class CopyProgress:
         passed_s = sample.at_s - first.at_s
         if passed_s <= 0:
             return CopyEstimate(sample.to_go, None, None, None, False)
-        # Retention makes a leader's log smaller, which is no negative write.
+        # Retention can shrink a leader's log, so the difference can be negative.
         writes = max(sample.written - first.written, 0) / passed_s
         net = (first.to_go - sample.to_go) / passed_s
         rate = max(net + writes, 0.0)

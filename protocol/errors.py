@@ -125,7 +125,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_OR_PARTITION = 3, "M", "This server does not host this topic-partition."
     INVALID_FETCH_SIZE = 4, "", "the requested fetch size is invalid"
     LEADER_NOT_AVAILABLE = 5, "M", "the partition has no leader at the moment"
-    NOT_LEADER_OR_FOLLOWER = 6, "M", "this broker does not lead (or hold) the partition"
+    NOT_LEADER_OR_FOLLOWER = 6, "M", "this broker is not the leader, or not a replica"
     REQUEST_TIMED_OUT = 7, "R", "the request was not finished within its time"
     BROKER_NOT_AVAILABLE = 8, "", "the broker is not available"
     REPLICA_NOT_AVAILABLE = 9, "M", "the replica is not available here"
@@ -161,7 +161,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_VERSION = 35, "", "the version of this API is not supported"
     TOPIC_ALREADY_EXISTS = 36, "", "a topic of this name exists already"
     INVALID_PARTITIONS = 37, "", "the number of partitions is invalid"
-    INVALID_REPLICATION_FACTOR = 38, "", "the replication factor is invalid or above the brokers"
+    INVALID_REPLICATION_FACTOR = 38, "", "the replication factor is invalid or too high"
     INVALID_REPLICA_ASSIGNMENT = 39, "", "the replica assignment is invalid"
     INVALID_CONFIG = 40, "", "a setting is unknown or its value invalid"
     NOT_CONTROLLER = 41, "R", "this broker is not the controller"
@@ -202,7 +202,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76, "", "the codec cannot be used with this version"
     STALE_BROKER_EPOCH = 77, "", "the broker's epoch has changed"
     OFFSET_NOT_AVAILABLE = 78, "R", "the high watermark has not caught up with the new leader yet"
-    MEMBER_ID_REQUIRED = 79, "", "join again with the member id given"
+    MEMBER_ID_REQUIRED = 79, "", "join again with the given member id"
     PREFERRED_LEADER_NOT_AVAILABLE = 80, "M", "the preferred leader is not available"
     GROUP_MAX_SIZE_REACHED = 81, "", "the group is full"
     FENCED_INSTANCE_ID = 82, "", "another member has taken over this group instance id"
@@ -232,7 +232,7 @@ class ErrorCode(IntEnum):
     FETCH_SESSION_TOPIC_ID_ERROR = (
         106,
         "R",
-        "the fetch session was opened without topic ids, or with",
+        "the request and its fetch session name topics in different ways (name, id)",
     )
     INELIGIBLE_REPLICA = 107, "", "the replica may not join the in-sync set"
     NEW_LEADER_ELECTED = 108, "", "the change has made another replica leader"
@@ -243,7 +243,7 @@ class ErrorCode(IntEnum):
     STALE_MEMBER_EPOCH = 113, "", "the member's epoch is stale"
     MISMATCHED_ENDPOINT_TYPE = 114, "", "the request was meant for another type of endpoint"
     UNSUPPORTED_ENDPOINT_TYPE = 115, "", "the endpoint type is not known"
-    TRANSACTION_ABORTABLE = 120, "", "the transaction must be aborted; the producer may go on"
+    TRANSACTION_ABORTABLE = 120, "", "abort the transaction; the producer can then continue"
     INVALID_VOTER_KEY = 125, "", "the voter is not this node, or not the directory on its disk"
     DUPLICATE_VOTER = 126, "", "the node is a voter already"
     VOTER_NOT_FOUND = 127, "", "no voter has this node id and directory"

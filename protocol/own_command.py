@@ -1,6 +1,6 @@
 """Runs one of the mill's own commands in a process, and returns what it prints.
 
-A part imports only its own room. What another room can do, the part asks of a command.
+A part imports only its own room, so it runs a command to use the code of another room.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""The replicas that count while a partition is reassigned (KIP-455).
+"""The roles of a partition's replicas during a reassignment (KIP-455).
 
-This module is pure and used by all rooms. A reassignment adds replicas at its start and takes the
-old ones away at its end. Until then the added replicas only copy records. So they count neither for
-`min.insync.replicas` nor for the question whether a partition is under-replicated (KIP-352). The
-other replicas are the *original* ones.
+This module is pure and used by all rooms. A reassignment adds replicas at its start and removes the
+old ones at its end. Until the end the added replicas only copy records. So `min.insync.replicas`
+and the check for under-replicated partitions (KIP-352) ignore them. All replicas except the added
+ones are the *original* replicas.
 """
 
 from collections.abc import Collection, Sequence
@@ -52,9 +52,9 @@ def awaited_replicas(
 ) -> tuple[int, ...]:
     """Return the replicas that must get in sync before the reassignment can complete.
 
-    These are the added ones. If the partition shrinks, these are all replicas that stay, because a
-    partition that shrank to a lagging replica would have fewer copies than its number of replicas
-    says (KAFKA-16218).
+    These are the added replicas. If the partition gets fewer replicas, these are all replicas that
+    stay. Otherwise a lagging replica alone could stay, and in-sync replicas would be removed
+    (KAFKA-16218).
     """
     target = target_replicas(replicas, removing)
     does_shrink = len(target) < len(original_replicas(replicas, adding))

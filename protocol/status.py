@@ -98,7 +98,7 @@ class PartStatus:
         try:
             value = json.loads(body)
             if value["schema"] != SCHEMA:
-                raise StatusUnavailable(f"status schema is {value['schema']!r}, not {SCHEMA!r}")
+                raise StatusUnavailable(f"found schema {value['schema']!r}, expected {SCHEMA!r}")
             return cls(
                 part=str(value["part"]),
                 state=PartState(value["state"]),
@@ -111,7 +111,7 @@ class PartStatus:
                 pid=int(value["pid"]),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise StatusUnavailable(f"not a part's status: {error!r}") from error
+            raise StatusUnavailable(f"found JSON that is not a part's status: {error!r}") from error
 
 
 def fetch_status(host: str, port: int, timeout_s: float) -> PartStatus:

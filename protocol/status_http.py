@@ -105,8 +105,8 @@ class StatusServer:
         if len(self._tasks) >= self._connections_max:
             writer.transport.abort()
             return
-        # The task is created here, because asyncio would report the cancellation of its own task as
-        # an error.
+        # Create the task here, because asyncio would report the cancellation of its own task as an
+        # error.
         task = asyncio.create_task(self._serve_connection(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -157,7 +157,7 @@ class StatusServer:
         try:
             return self._answer_path(path)
         except Exception:
-            logger.exception("status could not be given", extra=fields(path=path.decode("latin-1")))
+            logger.exception("status request failed", extra=fields(path=path.decode("latin-1")))
             return _text(500, "the part could not describe itself; its log says why")
 
     def _answer_path(self, path: bytes) -> HttpAnswer:

@@ -30,7 +30,7 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
 METADATA_VERSION = "metadata.version"
-"""The feature whose level is that of the metadata log."""
+"""The feature whose level sets the format of the records in the metadata log."""
 
 INT64_MAX = 2**63 - 1
 """The largest number that Kafka's int64 can hold, and so the largest offset and timestamp."""
@@ -60,7 +60,7 @@ def uuid_from_base64(text: str) -> uuid.UUID:
         value = None
     # The decoder skips unknown characters, so the result is encoded again and compared.
     if value is None or uuid_to_base64(value) != text:
-        raise ValueError(f"not an id of 22 URL-safe base64 characters: {text!r}")
+        raise ValueError(f"found {text!r}, expected an id of 22 URL-safe base64 characters")
     return value
 
 

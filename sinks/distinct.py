@@ -33,7 +33,8 @@ _SECOND_BITS = 38
 # number of registers that are 0, and the number of exceptions, which HLL_8 does not have.
 _HEAD = struct.Struct("<8B3d2i")
 _PREAMBLE, _VERSION, _FAMILY = 10, 1, 7
-# The flags compact and out of order. The second makes readers estimate from the registers alone.
+# The flags "compact" and "out of order". The second flag makes readers estimate from the registers
+# alone.
 _FLAGS = 8 | 16
 _MODE_HLL_8 = 2 | 2 << 2
 # The head has one sum for registers below this value, and one for all others.

@@ -108,9 +108,9 @@ def waiting(
 def shortened(
     before: Iterable[MetricDefinition], after: Iterable[MetricDefinition]
 ) -> Iterator[tuple[Place, int | None, int]]:
-    """Yield each metric and size whose `keep` becomes shorter: the old one, and the new one.
+    """Yield each metric and size whose `keep` becomes shorter, with the old and the new `keep`.
 
-    An old `keep` of None was forever.
+    An old `keep` of None means that the windows were kept forever.
     """
     known = {definition.name: definition for definition in before}
     for (name, size_s), keep_s in limits(after):

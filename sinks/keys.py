@@ -15,7 +15,7 @@ K_HASH_BYTES = 16
 # With its mark an identity has at most 255 octets, because a longer one needs a length field of two
 # octets in each row.
 KEY_ID_TEXT_OCTETS_MAX = 254
-# The first octet of an identity: one value if the text of the key follows, the other for a hash.
+# The first octet of an identity: `=` if the text of the key follows, `#` if a hash follows.
 TEXT_MARK, HASH_MARK = b"=", b"#"
 # The size of the cache of hashes. It saves time, because live batches contain the same keys again
 # and again.
@@ -26,8 +26,8 @@ NO_KEY_TEXT = "*"
 
 Key = tuple[str | None, ...]
 
-# The texts that are hashed for the overflow key and for a NULL. The first cannot be the text of a
-# real key, because that begins with a digit or `-`.
+# The texts that are hashed for the overflow key and for NULL. No real key has the first text,
+# because the hashed text of a real key begins with a digit or `-`.
 OTHER_HASHED = "other"
 NULL_HASHED = "-"
 # The overflow key, which no line can have.

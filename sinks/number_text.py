@@ -24,14 +24,15 @@ def grouped(value: Number, digits: int = DIGITS_SHOWN) -> str:
     if number == number.to_integral_value():
         return f"{int(number):,}"
     places = max(0, digits - 1 - number.adjusted())
-    # The context has room for all digits, so only the last place is rounded.
+    # This context has room for all digits, so only the last decimal is rounded.
     rounded = number.quantize(Decimal(1).scaleb(-places), context=Context(prec=100))
     return _without_zeros(f"{rounded:,f}")
 
 
 def exact_percent(share: float) -> str:
     """Return a share in per cent with one place. Only a share of exactly 1 is shown as 100 %."""
-    # A reader takes 100 % to mean that nothing is missing.
+    # Show at most 99.9 % for any other share, because a reader takes 100 % to mean that nothing is
+    # missing.
     return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
 
 

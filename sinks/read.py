@@ -1,4 +1,4 @@
-"""Read-only queries: do the sinks answer, and what have they counted?"""
+"""Read-only queries that show whether the sinks answer and what they have counted."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
 """The data that the stream passes to the sinks: one micro-batch, already aggregated.
 
-Plain data; imports nothing of Spark, MySQL or Redis. Names ending in `_s` are in epoch seconds,
-those ending in `_ms` in epoch milliseconds.
+This module has only data classes and imports nothing of Spark, MySQL or Redis. Names ending in `_s`
+are in epoch seconds, those ending in `_ms` in epoch milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ class FoldRow:
 
 @dataclass(frozen=True, slots=True)
 class UnparsedSample:
-    """A line that did not parse, with its place in the topic; at most 4 KiB of it."""
+    """A line that did not parse, with its partition and offset; at most 4 KiB of the line."""
 
     partition: int
     offset: int

@@ -28,7 +28,7 @@ from sinks.truth import Merged, Truth, WriterGuard
 PATIENCE_S = 5.0
 PURGE_EVERY_S = 600.0
 TEND_EVERY_S = 1.0
-# How long a refill can delay the start, a batch, and the next batch while the stream is idle.
+# The time limits of a refill: at the start, after a batch, and between batches of an idle stream.
 REFILL_AT_START_S = 2.0
 REFILL_AFTER_BATCH_S = 0.05
 REFILL_WHEN_IDLE_S = 0.2
@@ -42,7 +42,7 @@ def clock_ms() -> int:
 
 
 class BatchOutcome(Enum):
-    """How a batch was handled."""
+    """The result of applying a batch: merged now, or merged before."""
 
     MERGED = "merged"
     REPLAYED = "replayed"
@@ -179,8 +179,8 @@ class Sinks:
         assert self._mysql is not None, "this needs MySQL"
         with self._lock:
             if self._guard is None:
-                # `open` creates the tables.
-                raise SinkUnavailable("mysql", "it is not opened yet")
+                # The tables may not exist before `open` has created them.
+                raise SinkUnavailable("mysql", "the sinks are not opened yet")
             return self._mysql.work(note)
 
     def fill(self, metric: str, batch: Batch) -> None:

@@ -29,12 +29,16 @@ SUM_MAX = Decimal("9" * 35 + "." + "9" * PLACES)
 # The limit of DECIMAL(38,12), the columns of values. A double can be larger, or infinite.
 VALUE_MAX = Decimal("9" * 26 + "." + "9" * PLACES)
 RANKS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
-# Reading a sketch is the most expensive part of a cell, and both sinks need its value.
+# Cache the values of sketches. Reading a sketch is the most expensive part of a cell, and both
+# sinks need its value.
 SKETCHES_REMEMBERED_MAX = 1_024
 
 
 class Measure(StrEnum):
-    """The measure of a metric. `estimates` says when values of the last two are estimates."""
+    """The measure of a metric.
+
+    Values of `unique` and `percentile` can be estimates (`estimates`).
+    """
 
     COUNT = "count"
     SUM = "sum"
@@ -131,7 +135,7 @@ def value_of(measure: str, aggregate: Aggregate) -> Number | None:
             quantiles = quantiles_of(aggregate)
             return quantiles["p50"] if quantiles else None
         case _:
-            raise ValueError(f"{measure} is not a measure")
+            raise ValueError(f"found {measure!r}, expected a measure")
 
 
 def quantiles_of(aggregate: Aggregate) -> Mapping[str, Decimal] | None:

@@ -21,7 +21,7 @@ from protocol.log import configure, fields
 from protocol.units import parse_duration_ms
 from stream.config.settings import StreamSettings
 
-# The number of new objects that starts Python's search for reference cycles. A live batch creates
+# The number of new objects that triggers Python's search for reference cycles. A live batch creates
 # about ten thousand objects without cycles, and the remembered cells are many more. With the
 # default of 700, this search took a third of the sinks' time, so the number is raised.
 GC_THRESHOLDS = (100_000, 20, 100)
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValidationError as error:
         for fault in error.errors():
             key = ".".join(str(step) for step in fault["loc"])
-            logger.error("settings are wrong", extra=fields(key=key, fault=fault["msg"]))
+            logger.error("a setting is not valid", extra=fields(key=key, fault=fault["msg"]))
         return 2
     if options.check:
         return check(settings)
@@ -86,7 +86,7 @@ def run(settings: StreamSettings) -> int:
         serving.start()
     except OSError as error:
         address = f"{settings.status.host}:{settings.status.port}"
-        logger.error("cannot serve the status", extra=fields(address=address, why=error))
+        logger.error("cannot listen for status requests", extra=fields(address=address, why=error))
         return 2
     try:
         return StreamJob(settings, state, stop).run()

@@ -265,7 +265,7 @@ class BatchWriter:
             except SinkUnavailable as error:
                 self._state.waiting(f"{error.sink}-away", str(error))
                 if not was_away:
-                    logger.warning("waiting for a sink", extra=fields(reason=error))
+                    logger.warning("a sink is away; the batch waits", extra=fields(reason=error))
                 was_away = True
             if self._stop.wait(RETRY_SINK_S):
                 raise StopRequested
@@ -281,7 +281,10 @@ class BatchWriter:
         latest_s = counted.counts.latest_s
         replayed = outcome is BatchOutcome.REPLAYED
         if replayed:
-            logger.info("batch was counted before", extra=fields(batch=batch.batch_id))
+            logger.info(
+                "batch skipped, because the sinks have it already",
+                extra=fields(batch=batch.batch_id),
+            )
         self._state.batch_applied(
             batch.batch_id,
             batch.lines,
@@ -344,10 +347,10 @@ def exact_ranges(
             start = one.end if count is None else count.first_offset
         if count is not None and not start <= count.first_offset <= count.last_offset < one.end:
             raise OffsetsDiffer(
-                f"{one.topic}-{one.partition}: lines from {count.first_offset} to"
-                f" {count.last_offset} in a batch from {start} to {one.end}"
+                f"{one.topic}-{one.partition}: the lines have the offsets {count.first_offset} to"
+                f" {count.last_offset}, but the batch goes from {start} to {one.end}"
             )
         exact.append(OffsetRange(one.topic, one.partition, start, one.end))
     if found:
-        raise OffsetsDiffer(f"lines of {sorted(found)}, which the batch does not cover")
+        raise OffsetsDiffer(f"found lines of {sorted(found)}, which the batch does not cover")
     return exact

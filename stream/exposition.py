@@ -30,16 +30,16 @@ def _figures(status: PartStatus) -> Iterable[Family]:
     figures: list[tuple[str, str, str, object]] = [
         ("ready", "gauge", "Whether batches are being counted.", int(status.ready)),
         ("lines_total", "counter", "Lines counted.", details["lines_total"]),
-        ("unparsed_total", "counter", "Lines not counted.", details["unparsed_total"]),
-        ("poison_total", "counter", "Lines set aside.", details["poison_total"]),
-        ("scrubbed_total", "counter", "Windows of Redis mended.", details["scrubbed_total"]),
-        ("left_out_total", "counter", "Cells too old to keep.", details["left_out_total"]),
+        ("unparsed_total", "counter", "Lines that are not counted.", details["unparsed_total"]),
+        ("poison_total", "counter", "Lines set aside as uncountable.", details["poison_total"]),
+        ("scrubbed_total", "counter", "Windows in Redis repaired.", details["scrubbed_total"]),
+        ("left_out_total", "counter", "Cells left out as too old.", details["left_out_total"]),
         ("batches_total", "counter", "Batches applied.", counters["batches"]),
-        ("replays_total", "counter", "Batches seen again.", counters["replays"]),
-        ("resumes_total", "counter", "New queries from the ledger.", counters["resumes"]),
-        ("batch_milliseconds", "gauge", "The last batch.", details["batch_ms"]),
-        ("sinks_milliseconds", "gauge", "Of it, the sinks.", details["sinks_ms"]),
-        ("rows_per_second", "gauge", "Lines a second.", details["rows_per_second"]),
+        ("replays_total", "counter", "Repeated batches that were skipped.", counters["replays"]),
+        ("resumes_total", "counter", "New queries that began at the ledger.", counters["resumes"]),
+        ("batch_milliseconds", "gauge", "Duration of the last batch.", details["batch_ms"]),
+        ("sinks_milliseconds", "gauge", "Time of the sinks in it.", details["sinks_ms"]),
+        ("rows_per_second", "gauge", "Lines per second.", details["rows_per_second"]),
         ("epoch", "gauge", "The epoch of this driver.", details["epoch"]),
     ]
     archive = details["archive"]
@@ -47,7 +47,7 @@ def _figures(status: PartStatus) -> Iterable[Family]:
         lines_n, lost = (sum(one[key] for one in archive["topics"]) for key in ("lines", "lost"))
         figures += [
             ("archived_lines", "gauge", "Lines in the archive.", lines_n),
-            ("archive_lost_offsets", "gauge", "Deleted before they were archived.", lost),
+            ("archive_lost_offsets", "gauge", "Offsets deleted unarchived.", lost),
         ]
     return [(name, kind, text, [("", value)]) for name, kind, text, value in figures]
 
@@ -55,8 +55,8 @@ def _figures(status: PartStatus) -> Iterable[Family]:
 def _stages(details: Mapping[str, Any]) -> Iterable[Family]:
     total, minute = details["stages"]["total"], details["stages"]["windows"]["1m"]
     by_stage = [(f'{{stage="{name}"}}', value) for name, value in total["seconds"].items()]
-    yield "stage_seconds_total", "counter", "What batches took, by stage.", by_stage
-    yield "busy_seconds_total", "counter", "What batches took.", [("", total["busy_seconds"])]
+    yield "stage_seconds_total", "counter", "Time that batches took, by stage.", by_stage
+    yield "busy_seconds_total", "counter", "Time that batches took.", [("", total["busy_seconds"])]
     yield "cells_total", "counter", "Cells made or changed.", [("", total["cells"])]
     # The quantiles are for the last minute. Sum and count are totals since the start, because
     # Prometheus expects totals in a summary.

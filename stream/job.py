@@ -112,7 +112,7 @@ class StreamJob:
             java_classes.load(session, self._settings.data_dir)
             faults = self._configuration.faults(session)
             for fault in faults:
-                logger.error("expression cannot be used", extra=fields(fault=fault))
+                logger.error("an expression is not valid for Spark", extra=fields(fault=fault))
             if faults and not self._configuration.stop(faults):
                 return EXIT_SETTINGS
             return self._run_queries(session)
@@ -122,7 +122,7 @@ class StreamJob:
         except StopRequested:
             return EXIT_STOPPED
         except JvmGone as error:
-            logger.error("the JVM is gone: %s", error)
+            logger.error("%s", error)
             return EXIT_CRASHED
         finally:
             # End the threads that wait for a server, even if one has a batch that is not stored.
@@ -156,10 +156,10 @@ class StreamJob:
                 self._opened = None
                 continue
             if isinstance(failure, FencedWriter):
-                logger.error("a newer driver writes; this one ends", extra=fields(why=failure))
+                logger.error("a newer driver has fenced this one", extra=fields(why=failure))
                 return EXIT_FENCED
             if isinstance(failure, LedgerMismatch | CheckpointFault):
-                logger.warning("resuming from the ledger", extra=fields(why=failure))
+                logger.warning("a new query starts at the ledger's ends", extra=fields(why=failure))
                 self._opened = None
                 self._begin_anew()
                 continue
@@ -257,7 +257,7 @@ class StreamJob:
         )
         self._state.running()
         logger.info(
-            "query runs",
+            "the query runs",
             extra=fields(query=query_id, resumed=starting is None, metrics=len(now.plan.metrics)),
         )
         return writer, query
@@ -277,7 +277,7 @@ class StreamJob:
         try:
             begun = self._checkpoint.resumption(self._configuration.now.section.topics)
         except CheckpointFault as fault:
-            logger.warning("the checkpoint is discarded", extra=fields(why=fault))
+            logger.warning("checkpoint removed; the ledger replaces it", extra=fields(why=fault))
             begun = None
         if begun is not None:
             self._open(begun.query_id)
@@ -291,7 +291,7 @@ class StreamJob:
                 return begun.query_id, None if begun.last_batch is not None else (
                     starting_offsets(held.partitions(), ledger)
                 )
-            logger.warning("the checkpoint is discarded", extra=fields(why=misfit))
+            logger.warning("checkpoint removed; the ledger replaces it", extra=fields(why=misfit))
         query_id = str(uuid.uuid4())
         self._open(query_id)
         ledger = dict(self._persist(self._configuration.now.sinks.ledger))
@@ -328,7 +328,7 @@ class StreamJob:
         pause_s = RETRY_S[0]
         while (lost := lost_lines(wanted, held)) is not None:
             self._state.waiting("lines-lost", lost)
-            logger.error("waiting for lines that the broker lacks", extra=fields(why=lost))
+            logger.error("the broker lacks the next lines; waiting", extra=fields(why=lost))
             if self._stop.wait(pause_s):
                 raise StopRequested
             pause_s = min(pause_s * 2, 60.0)
@@ -348,7 +348,7 @@ class StreamJob:
                 code, text = "broker-away", str(error)
             self._state.waiting(code, text)
             if not was_away:
-                logger.warning("waiting for a server", extra=fields(why=text))
+                logger.warning("a server is away; trying again", extra=fields(why=text))
             was_away = True
             if self._stop.wait(pause_s):
                 raise StopRequested
@@ -385,7 +385,7 @@ class StreamJob:
             # recorded.
             if not self._stop.is_set():
                 self._overseer.note_end(writer)
-            raise JvmGone(error_words(error)) from error
+            raise JvmGone(f"the JVM does not answer any more: {error_words(error)}") from error
         return writer.failure if isinstance(writer.failure, FencedWriter) else None
 
     def _say_suspects(self) -> None:

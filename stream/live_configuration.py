@@ -156,7 +156,7 @@ class LiveConfiguration:
     def stop(self, faults: Sequence[Fault]) -> bool:
         """Stop the inputs and metrics that have these faults.
 
-        Returns False, and stops nothing, without faults or if no metric would be left.
+        Returns False and stops nothing if there are no faults, or if no metric would remain.
 
         For the sinks this is a change of metrics. The table `metric_ranges` records which lines a
         stopped metric has not counted, so a later recount can count them.

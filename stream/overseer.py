@@ -53,11 +53,11 @@ class Overseer:
             held = self._recount.holds
             if held is None or not held.is_overdue:
                 return
-            self._give_up_recount("counting stood still")
+            self._give_up_recount("counting made no progress")
         gateway = SparkContext._gateway
         assert gateway is not None
         gateway.proc.kill()
-        raise JvmGone(f"it made no progress on {places(held.part)} and was killed")
+        raise JvmGone(f"the JVM was killed, because it made no progress on {places(held.part)}")
 
     def note_end(self, writer: BatchWriter) -> None:
         """Record what the JVM was counting when it ended, for the next start of the driver."""

@@ -70,7 +70,10 @@ def _patterns(metric: MetricSection) -> Iterator[tuple[str, LiteralPattern]]:
 
 
 def _probe(number: int, name: str, one: LiteralPattern) -> dict[str, object]:
-    """Return the keys of a metric whose value is the text that a pattern matches, or NULL."""
+    """Return the configuration of a made-up metric that shows what a pattern matches.
+
+    The metric's value is the matched text, or NULL without a match.
+    """
     pattern = quote_text(one.text)
     found = f"regexp_extract(({one.subject}), {pattern}, 0)"
     test = f"({one.subject}) RLIKE {pattern}"

@@ -14,11 +14,12 @@ from stream.quarantine.search import Part, chopped, size_of
 
 PIECES_MAX = 4
 
-# The last piece is this fraction of the others, because nothing is folded while it is written.
+# The last piece has this fraction of the size of the others, because nothing is folded while it is
+# written.
 LAST_SHARE = 0.5
 
-# The least offsets of a piece. A smaller one is not worth it, because each piece needs two stages
-# of Spark, which take a tenth of a second for any size.
+# The least offsets of a piece. A smaller piece costs more time than it saves, because each piece
+# needs two stages of Spark, which take a tenth of a second for any size.
 PIECE_OFFSETS_MIN = 50_000
 
 

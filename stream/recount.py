@@ -43,8 +43,8 @@ from stream.threads import ThreadKeeper
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
 
-# How often the recount tries to count one piece of the lines before it is given up. There is a
-# limit because a line of the piece can be what crashes the driver.
+# The most tries to count one piece of the lines. Then the recount is given up, because a line of
+# the piece can be what crashes the driver.
 TRIES_MAX = 5
 
 Archived = Mapping[tuple[str, int], Spans]
@@ -101,7 +101,7 @@ class Recounter:
         keeper.keep("recount", partial(self.work, own))
 
     def work(self, session: SparkSession) -> None:
-        """Count requested recounts until the driver stops or the JVM is gone."""
+        """Count requested recounts until the driver stops or the JVM has ended."""
         pause_s = LOOK_EVERY_S
         while not self._stop.wait(pause_s):
             pause_s = LOOK_EVERY_S
@@ -111,12 +111,14 @@ class Recounter:
             except (SinkUnavailable, FencedWriter, LedgerMismatch, RangeMoved) as error:
                 logger.debug("recounting waits: %s", error)
             except (ApiError, ClientError, ArchiveAway) as error:
-                logger.info("recounting waits", extra=fields(why=error))
+                logger.info("recounting waits and tries again", extra=fields(why=error))
             except (Py4JError, PySparkException, OSError) as error:
                 if judge(error)[0] is Origin.JVM:
                     # The job's main thread notices the end of the JVM too, and ends the process.
                     return
-                logger.warning("recounting failed", extra=fields(why=error_words(error)))
+                logger.warning(
+                    "recounting failed and is tried again", extra=fields(why=error_words(error))
+                )
 
     def _count_some(self, session: SparkSession) -> bool:
         """Count one piece for every requested metric; return False if there is nothing to do."""
@@ -140,7 +142,7 @@ class Recounter:
             except (SinkUnavailable, FencedWriter, LedgerMismatch) as error:
                 # The recount ends without this note too, because its tries are stored in MySQL and
                 # will reach TRIES_MAX.
-                logger.warning("cannot note that a recount is given up", extra=fields(why=error))
+                logger.warning("cannot store that a recount ended", extra=fields(why=error))
 
     def _give_up(self, metric: str, after: str) -> None:
         why = f"given up after {after}"
@@ -156,7 +158,8 @@ class Recounter:
             # Retention deleted wanted lines, and the archive has none of them.
             lost = [gap for gap in one.gaps if (gap.topic, gap.partition) in floors]
             logger.warning(
-                "lines to recount are gone", extra=fields(metric=one.metric, offsets=places(lost))
+                "lines to recount were deleted from the topic",
+                extra=fields(metric=one.metric, offsets=places(lost)),
             )
             now.sinks.note(partial(recounts.raise_floors, metric=one.metric, held=floors))
             return
@@ -229,11 +232,10 @@ def _own_plan(now: RunningConfiguration, metric: str) -> _OwnPlan:
 
 
 def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) -> Offsets:
-    """Return the partitions in which wanted lines are gone.
+    """Return the partitions in which wanted lines were deleted.
 
-    For each, the result has the lowest offset from which on all lines still exist.
-
-    `held` are the first offsets of the topics' partitions.
+    For each, the result has the lowest offset from which on all lines still exist. `held` are the
+    first offsets of the topics' partitions.
     """
     found: Offsets = {}
     for one in gaps:

@@ -41,10 +41,12 @@ Older batches are forgotten.
 """
 
 AGE_MS_MAX = 3_600_000
-"""Older live lines are ignored, because their time stamp cannot be the time of sending."""
+"""Live lines older than this are ignored, because their time stamp cannot be the time of
+sending.
+"""
 
 _AGES_PER_DOUBLING = 8
-"""The steps in which ages are stored, per doubling. The error is below five percent."""
+"""The number of histogram steps in which an age doubles. The error is below five percent."""
 
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -146,15 +148,15 @@ class StageSums:
         self.age_sum_s = 0.0
 
     def begins(self, now_s: float) -> None:
-        """Note that a batch begins."""
+        """Record that a batch begins."""
         self._in_hand_since_s = now_s
 
     def ends(self) -> None:
-        """Note that no batch is being counted."""
+        """Record that no batch is being counted."""
         self._in_hand_since_s = None
 
     def applied(self, batch_id: int, work: BatchWork, now_s: float, *, replayed: bool) -> None:
-        """Note that the sinks have stored a batch or a piece of it."""
+        """Record that the sinks have stored a batch or a piece of it."""
         sums = self._slot(now_s)
         self._stages_seen.update(work.seconds)
         while len(self._unfinished) >= UNFINISHED_MAX and batch_id not in self._unfinished:
@@ -177,7 +179,7 @@ class StageSums:
     def finished(
         self, batch_id: int, durations_ms: Mapping[str, int], now_s: float, at_ms: int
     ) -> None:
-        """Note Spark's report of a batch."""
+        """Add Spark's report of a batch."""
         seconds = self._unfinished.pop(batch_id, None)
         if seconds is None:
             # This batch had no lines, so the sinks did not get it.

@@ -1,6 +1,6 @@
 """The state of the stream for its status: one object that all threads write to.
 
-The batch writer, the progress listener and the job note what happens; the status server reads
+The batch writer, the progress listener and the job report events. The status server reads
 snapshots. Every method holds the one lock briefly and does no I/O.
 """
 
@@ -28,7 +28,7 @@ POISON = "poison"
 QUERY_ENDED = "query-ended"
 _LASTING = frozenset({POISON, QUERY_ENDED})
 
-# The end of a thread is reported for this long. So a thread that ends again and again is always
+# For how long the end of a thread is reported. So a thread that ends again and again is always
 # reported.
 ENDED_TOLD_MS = 600_000
 
@@ -49,7 +49,9 @@ class QueryPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """What the archive has of a topic. `lost` offsets were deleted before they were archived."""
+    """The archived offsets and lines of a topic. `lost` offsets were deleted before they were
+    archived.
+    """
 
     topic: str
     pieces: int
@@ -126,39 +128,39 @@ class StreamState:
         self._sinks = facts
 
     def configured(self, metrics: Sequence[str]) -> None:
-        """Note that the stream counts the configuration in the file, which ends a refusal."""
+        """Record that the stream counts the configuration in the file, which ends a refusal."""
         with self._lock:
             self._metrics = list(metrics)
             self._facts.refusal = None
 
     def refused(self, why: str) -> None:
-        """Note that the configuration was refused, and why."""
+        """Record that the configuration was refused, and why."""
         with self._lock:
             self._facts.refusal = why
 
     def stopped_counting(self, metrics: Sequence[str], stopped: Mapping[str, str]) -> None:
-        """Note the counted metrics, and the stopped inputs and metrics with the reason for each."""
+        """Record the counted metrics, and each stopped input and metric with its reason."""
         with self._lock:
             self._metrics = list(metrics)
             self._facts.stopped = dict(stopped)
 
     def recounting(self, recounts: Sequence[Recount]) -> None:
-        """Note the metrics being recounted, including those given up."""
+        """Record the metrics being recounted, including those given up."""
         with self._lock:
             self._facts.recounts = tuple(recounts)
 
     def archiving(self, facts: ArchiveFacts) -> None:
-        """Note the state of the archive of raw lines."""
+        """Record the state of the archive of raw lines."""
         with self._lock:
             self._facts.archive = facts
 
     def starting(self, query_id: str, epoch: int) -> None:
-        """Note that a query is about to run."""
+        """Record that a query is about to run."""
         with self._lock:
             self._facts.query_id, self._facts.epoch = query_id, epoch
 
     def running(self) -> None:
-        """Note that the query runs, and that every server it needs has answered.
+        """Record that the query runs, and that every server it needs has answered.
 
         Lasting problems stay until the sinks have stored the next batch, because a query that ends
         again and again also runs for a while each time.
@@ -169,18 +171,18 @@ class StreamState:
             self._facts.problems = self._facts.lasting()
 
     def waiting(self, code: str, text: str) -> None:
-        """Note that a server the query needs does not answer. The query waits until it does."""
+        """Record that a server which the query needs does not answer. The query waits for it."""
         with self._lock:
             self._facts.phase = QueryPhase.WAITING
             self._facts.problems = {**self._facts.lasting(), code: text}
 
     def thread_ended(self, name: str, why: str) -> None:
-        """Note that a background thread ended with an error, and is restarted."""
+        """Record that a background thread ended with an error, and is restarted."""
         with self._lock:
             self._facts.ended[name] = (why, clock_ms())
 
     def halving(self, text: str) -> None:
-        """Note that a batch is being searched for lines that cannot be counted.
+        """Record that a batch is being searched for lines that cannot be counted.
 
         This problem ends when the sinks have stored the next batch.
         """
@@ -188,27 +190,27 @@ class StreamState:
             self._facts.problems[POISON] = text
 
     def stopping(self) -> None:
-        """Note that the stream was told to stop."""
+        """Record that the stream was asked to stop."""
         with self._lock:
             self._facts.is_stopping = True
 
     def stopped(self) -> None:
-        """Note that no query runs, and that none will be started."""
+        """Record that no query runs, and that none will be started."""
         with self._lock:
             self._facts.phase = QueryPhase.STOPPED
 
     def resumed(self) -> None:
-        """Note that a checkpoint was given up, and a new query resumes from the ledger."""
+        """Record that a checkpoint was given up, and a new query resumes from the ledger."""
         with self._lock:
             self._facts.resumes_total += 1
 
     def batch_begins(self) -> None:
-        """Note that Spark has planned a batch and passes it on."""
+        """Record that Spark has planned a batch and passes it on."""
         with self._lock:
             self._stages.begins(time.monotonic())
 
     def batch_ends(self) -> None:
-        """Note that the work on a batch has ended, whether it was stored or failed."""
+        """Record that the work on a batch has ended, whether it was stored or failed."""
         with self._lock:
             self._stages.ends()
 
@@ -226,7 +228,7 @@ class StreamState:
         poison: Sequence[PoisonLine] = (),
         work: BatchWork = NO_WORK,
     ) -> None:
-        """Note that the sinks have stored a batch. A replayed batch was counted before."""
+        """Record that the sinks have stored a batch. A replayed batch was counted before."""
         with self._lock:
             facts = self._facts
             self._stages.applied(batch_id, work, time.monotonic(), replayed=replayed)
@@ -251,17 +253,17 @@ class StreamState:
                     facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
 
     def begins_at(self, counted: Mapping[tuple[str, int], int]) -> None:
-        """Note the offsets up to which lines were counted before a query's first batch."""
+        """Record the offsets up to which lines were counted before a query's first batch."""
         with self._lock:
             self._facts.counted = dict(counted)
 
     def topics_end_at(self, latest: Mapping[tuple[str, int], int]) -> None:
-        """Note the present ends of the topics."""
+        """Record the present ends of the topics."""
         with self._lock:
             self._facts.latest = dict(latest)
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
-        """Note Spark's own report of a batch."""
+        """Add Spark's own report of a batch."""
         durations = {key: int(ms) for key, ms in progress.get("durationMs", {}).items()}
         with self._lock:
             self._facts.durations_ms = durations
@@ -290,7 +292,7 @@ class StreamState:
         return sum(max(0, end - counted.get(place, 0)) for place, end in latest.items())
 
     def idle(self) -> None:
-        """Note that the query has read all lines. So it runs, although no batch shows that."""
+        """Record that the query has read all lines. So it runs, although no batch shows that."""
         with self._lock:
             self._facts.rows_per_second = 0.0
             self._facts.problems.pop(QUERY_ENDED, None)

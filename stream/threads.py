@@ -53,7 +53,7 @@ class ThreadKeeper:
             except Exception as error:
                 why = error_words(error)
                 logger.error(
-                    "a thread has ended; it is restarted",
+                    "a thread ended with an error and is restarted",
                     extra=fields(thread=name, why=why),
                     exc_info=error,
                 )

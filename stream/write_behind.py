@@ -9,8 +9,8 @@ from types import TracebackType
 class WriteBehind:
     """Runs one piece of work at a time on another thread.
 
-    If the work raises an exception, the next call of `do` or `wait` raises it, or the end of the
-    context.
+    If the work raises an exception, the next call of `do` or `wait` or the end of the context
+    raises it.
 
     After the end of the context no work is running. The thread is a daemon, so a process that exits
     inside the context does not wait for the work. The threads of a pool would keep the process

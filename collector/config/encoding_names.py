@@ -10,7 +10,7 @@ import codecs
 from enum import StrEnum
 
 UTF_8 = "utf-8"
-UTF_16 = "utf-16"  # the byte order mark of a file says which of the two orders it has
+UTF_16 = "utf-16"  # the byte order mark of a file says which of the two byte orders it has
 UTF_16_ORDERS = {"utf-16-le": "<u2", "utf-16-be": ">u2"}
 
 _ONE_BYTE = """
@@ -47,7 +47,7 @@ def canonical_name(name: str) -> str:
     except (LookupError, ValueError):
         found = ""
     if found == "utf-8-sig":
-        return UTF_8  # a byte order mark of UTF-8 is left out in any case
+        return UTF_8  # a byte order mark is always left out
     if found in LINEWISE or found in (UTF_8, UTF_16, *UTF_16_ORDERS):
         return found
     why = "whose lines cannot be read one by one, " if found else ""
@@ -64,5 +64,5 @@ def is_raw(name: str, on_invalid: OnInvalid) -> bool:
 
 
 def growth_max(name: str, on_invalid: OnInvalid) -> int:
-    """Return the most bytes of a record that one byte of the file can become."""
+    """Return the most UTF-8 bytes of a record that one byte of the file can become."""
     return 1 if name == UTF_8 and on_invalid is not OnInvalid.REPLACE else 4

@@ -1,4 +1,4 @@
-"""Limits of the headers of an input's records and of the fields added to its lines.
+"""Limits of the headers that an input adds to records, and of the fields it adds to lines.
 
 This module is pure. The configuration gives the values. `{host}` in a value stands for the host
 name. All headers and fields together are much smaller than `limits.RECORD_ROOM_BYTES`, the space
@@ -17,7 +17,7 @@ OWN_PREFIX = "millrace."
 """The prefix of the names of the collector's own headers."""
 
 FIELDS_BYTES_MAX = 4_000
-"""The most bytes of all fields of an input as JSON, in which one byte can take six characters."""
+"""The most bytes of all fields of an input as JSON. JSON can write one byte as six characters."""
 
 HOST = "{host}"
 FieldValue = bool | int | float | str

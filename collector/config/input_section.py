@@ -1,7 +1,7 @@
 """One input of the collector: which files are read, how, and to which topic their lines go.
 
-Ground of the room; uses only the values it is given. Every error names what was found and what was
-expected; the appliance shows it with file, line and key.
+The module uses only the values that it gets. Every error names what was found and what was
+expected. The appliance shows it with file, line and key.
 """
 
 import re

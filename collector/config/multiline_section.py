@@ -1,6 +1,6 @@
 """The key `multiline` of an input: which lines form one event.
 
-Ground of the room; uses only the values it is given.
+The module uses only the values that it gets.
 """
 
 import re
@@ -17,7 +17,7 @@ Preset = Literal["java", "python", "go", "cri", "docker"]
 
 
 class MultilineSection(CollectorModel):
-    """Which lines form one event: by a preset, one pattern, or indentation."""
+    """The rule that forms events from lines: a preset, one pattern, or indentation."""
 
     preset: Preset | None = Field(
         default=None,

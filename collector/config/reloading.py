@@ -90,7 +90,10 @@ class Reloading:
 
     def _say(self, why: str) -> None:
         self.problem = f"{self._settings.file}: {why}; the earlier inputs are still read"
-        logger.warning("changed inputs not applied, the old ones stay", extra=fields(why=why))
+        logger.warning(
+            "changed inputs are not applied; the earlier inputs are still read",
+            extra=fields(why=why),
+        )
 
 
 async def ask(command: tuple[str, ...]) -> CollectorUpdate:

@@ -14,36 +14,44 @@ from collector.config.base import CollectorModel, DurationMs, SizeBytes
 from collector.config.input_section import InputSection, check_topic_name
 
 # Reading.
-BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
-BACKFILL_BYTES = 4 << 20  # a file further behind than this waits in the backfill queue
-NEW_BYTES = 64 << 10  # a file never read to its end counts as behind by more than this
+BLOCK_BYTES = 1 << 20  # most bytes that one read takes from a file
+BACKFILL_BYTES = 4 << 20  # a file with more unread bytes than this waits in the backfill queue
+NEW_BYTES = 64 << 10  # a file that was never read to its end is behind if more than this is unread
 PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
-MARKER_BYTES = 1024  # most bytes before the position that confirm it
-DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after this time without growth
+MARKER_BYTES = 1024  # most bytes directly before the position whose hash confirms the position
+# reading of a file that was moved out of the globs ends after this time without growth
+DRAIN_QUIET_MS = 5_000
 INGESTED_QUIET_MS = 5_000  # a finished file is moved or deleted after this time without growth
-COPY_QUIET_MS = 5_000  # after this time a copy beside its whole original is read as its own file
+# after this time, a possible copy whose original still exists is read as a new file
+COPY_QUIET_MS = 5_000
 CHECKSUM_BYTES = 64 << 20  # most bytes that one scan reads to find out if a file is a copy
-RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a refused partition
-RESCAN_GAP_MS = 50  # shortest time between two scans that events ask for
+# first and longest wait before an unreadable file or a refused partition is retried
+RETRY_MS = (200, 5_000)
+RESCAN_GAP_MS = 50  # shortest time between two scans that inotify events request
 # Sending.
-READER_GROUP = "millrace-stream"  # old lines wait for this group's progress while live lines come
-SHARED_BLOCK_BYTES = 128 << 10  # most bytes of one file read at once while others write live lines
-COMMIT_MS = 25  # shortest time between two commits of fresh lines
-BACKFILL_COMMIT_MS = 1_000  # longest wait for a commit of lines from files far behind
+# the group of the stream; old lines wait for its progress while live lines arrive
+READER_GROUP = "millrace-stream"
+# most bytes that one read takes from a file while other files write live lines
+SHARED_BLOCK_BYTES = 128 << 10
+COMMIT_MS = 25  # shortest time between two commits of live lines
+BACKFILL_COMMIT_MS = 1_000  # longest wait for the commit of lines from files that are far behind
 COMMIT_SHARE = 4  # a transaction ends when it holds this fraction (1/n) of in_flight_bytes
 STUCK_MS = 5_000  # a transaction whose batches are unanswered for so long is aborted and sent again
-TRANSACTION_TIMEOUT_MS = 15_000  # then the coordinator aborts the transaction of a dead collector
-FENCED_AGAIN_MS = 60_000  # fenced by a rival twice within this time, this collector ends
-CLAIM_WAIT_MS = 3_000  # wait between a rival's fencing and its claim
-BATCH_OVERHEAD_BYTES = 1024  # kept free below max.message.bytes for header and incompressible data
-PARTITION_WINDOW = 5  # batches of one partition in flight
-BACKFILL_WINDOW = 2  # how many of these batches the backfill can fill
-POSITIONS_INTERVAL_MS = 1_000  # wait of a position record that changed without lines
-POSITIONS_BATCH_BYTES = 512 << 10  # size of the position records in one batch, uncompressed
-STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
-STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
-STATUS_UNMATCHED_MAX = 10  # files named that no input matches; the total counts all
-STATUS_LOST_MAX = 100  # named files with possibly lost lines; the counter counts all
+# the coordinator aborts the transaction of a dead collector after this time
+TRANSACTION_TIMEOUT_MS = 15_000
+FENCED_AGAIN_MS = 60_000  # a collector that a rival fences twice within this time ends
+CLAIM_WAIT_MS = 3_000  # how long a fenced collector waits for the claim of a rival
+# bytes of max.message.bytes that stay free, for the header and incompressible data
+BATCH_OVERHEAD_BYTES = 1024
+PARTITION_WINDOW = 5  # most batches of one partition in flight
+BACKFILL_WINDOW = 2  # most of these batches that hold lines of the backfill
+# longest wait of a position record that changed although no lines were read
+POSITIONS_INTERVAL_MS = 1_000
+POSITIONS_BATCH_BYTES = 512 << 10  # most bytes of position records in one batch, uncompressed
+STOP_DEADLINE_MS = 10_000  # how long a stop waits for the commit of lines that were read
+STATUS_FILES_MAX = 1_000  # most files that the status lists; the totals count all files
+STATUS_UNMATCHED_MAX = 10  # most named files that no input matches; the total counts all of them
+STATUS_LOST_MAX = 100  # most named files with possibly lost lines; the counter counts all
 
 
 def _default_inputs() -> tuple[InputSection, ...]:
@@ -116,7 +124,9 @@ class CollectorSection(CollectorModel):
 
 
 class TopicSettings(CollectorModel):
-    """One topic that must exist; None means the cluster's default."""
+    """A topic that must exist. None as number of partitions or replicas means the cluster's
+    default.
+    """
 
     name: str
     partitions: int | None = Field(default=None, ge=1)
@@ -158,7 +168,7 @@ class ReloadSettings(CollectorModel):
 
 
 class CollectorSettings(CollectorModel):
-    """Everything one collector process needs. Relative globs start at `home`."""
+    """The settings of one collector process. Relative globs start at `home`."""
 
     part: str = "collector"
     section: CollectorSection = Field(default_factory=CollectorSection)
@@ -169,7 +179,7 @@ class CollectorSettings(CollectorModel):
     status: StatusAddress = Field(default_factory=StatusAddress)
     reload: ReloadSettings | None = None
     patience_ms: int = Field(default=60_000, ge=100)
-    """How long a one-shot run waits for brokers that do not answer."""
+    """The longest time for which a one-shot run waits for brokers that do not answer."""
 
     @model_validator(mode="before")
     @classmethod

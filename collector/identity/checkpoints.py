@@ -60,10 +60,12 @@ class Checkpoint:
     ended_ms: int | None = None
     lost_possible: bool = False
     counts_again: bool = False
-    """Whether a user asked to read the file again even if it is a copy of another file."""
+    """True if a user asked to read the file again even if it is a copy of another file."""
     lines_end: int | None = None
-    """The offset after which only an unfinished line was found, up to `size`; None if there was no
-    unfinished line, or if it is unknown."""
+    """The offset after which only an unfinished line, up to `size`, was found.
+
+    None if there was no unfinished line, or if this is unknown.
+    """
 
     def stored(self) -> Stored:
         """Return the stored file as `decide` needs it.
@@ -130,7 +132,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
     value |= {"lost": True} if c.lost_possible else {}
     value |= {"again": True} if c.counts_again else {}
     value |= {"lines_end": c.lines_end} if c.lines_end is not None else {}
-    # The bytes of a name that is not UTF-8 are kept as lone surrogates, which JSON escapes.
+    # Bytes of a name that are not UTF-8 are kept as lone surrogates, which JSON writes as escapes.
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -190,7 +192,7 @@ def _hashes(print_: Fingerprint) -> dict[str, Any]:
 def _fingerprint(position: int, fields: dict[str, Any]) -> Fingerprint:
     heads = tuple(Head(int(length), _bytes(digest)) for length, digest in fields["heads"])
     if position < 0 or (position > 0 and not heads):
-        raise ValueError("position without heads")
+        raise ValueError("the position has no hashes of the file's first bytes")
     crc = fields["crc"]
     marker = _bytes(fields["marker"])
     return Fingerprint(position, heads, marker, None if crc is None else int(crc))

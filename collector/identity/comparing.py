@@ -19,7 +19,7 @@ from collector.identity.sightings import (
 from collector.text.fingerprint import TRAIL_HASH_BYTES, FileId
 
 JOINING_BYTES_MIN = 1024
-"""The shortest head that proves something. Many services print the same first line."""
+"""The shortest head that counts as evidence. Many services print the same first line."""
 
 
 class Content(Enum):
@@ -57,7 +57,9 @@ class Comparer:
         return Content.EQUAL if marker_equal else Content.MARKER_DIFFERS
 
     def compare_short_head(self, known: Stored, name: Seen) -> Content:
-        """Compare the head of a file that ends before the position, as far as the file reaches."""
+        """Compare the head of a file that is shorter than the position, as far as the file
+        reaches.
+        """
         head = known.fingerprint.head_within(name.size)
         if head is None:
             return Content.SHORTER
@@ -149,8 +151,10 @@ class Comparer:
         return True
 
     def _ask(self, probe: Probe, expected: bytes, digest_bytes: int | None = None) -> bool | None:
-        """Tell whether the answer to a probe is the expected hash; None if there is no answer
-        yet."""
+        """Tell whether the answer to a probe is the expected hash.
+
+        Return None if there is no answer yet.
+        """
         if probe not in self.answers:
             self.probes.add(probe)
             return None

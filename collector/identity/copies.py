@@ -15,7 +15,7 @@ from collector.identity.round import Round
 from collector.identity.sightings import Seen, State, Stored, Verdict
 
 PAIRS_MAX = 1_000_000
-"""The most pairs of a vanished file and a new file that are all compared.
+"""The largest number of pairs of a vanished and a new file for which all pairs are compared.
 
 Above this number only files with the name of an archive are compared.
 """
@@ -39,14 +39,16 @@ class CopiesOfRound:
             if holds:
                 return name, True
             if holds is None:
-                # Until the comparison is finished, the file is not read as a new file either.
+                # Until the comparison is finished, do not read the file as a new file.
                 self._round.settled.add(name.file)
                 is_known = False
         return None, is_known
 
     def _is_older_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 8b: recognise a copy that ends before the position; an older marker must confirm
-        it."""
+        """Row 8b: recognise a copy that ends before the position.
+
+        At least one older marker must confirm it.
+        """
         if not known.is_plain or not self._round.ask.reaches_trail(known, name):
             return False
         content = self._round.ask.compare_short_head(known, name)
@@ -111,7 +113,7 @@ class CopiesOfRound:
         if content in (Content.HEAD_DIFFERS, Content.MARKER_DIFFERS):
             return False
         if not known.state.has_ended and known.state is not State.DRAINING:
-            # This same scan has ended the generation, so the next scan decides.
+            # The present scan has ended the generation, so only the next scan can decide.
             self._round.is_waiting = True
             return None
         if known.state is State.DRAINING and name.size > known.position:
@@ -124,14 +126,17 @@ class CopiesOfRound:
         return holds
 
     def _is_held_copy(self, known: Stored, name: Seen) -> bool | None:
-        """Row 17: keep a file back that may become a copytruncate's copy, as long as its original
-        exists."""
+        """Row 17: tell whether to keep a file back, because copytruncate may still be writing it as
+        a copy.
+
+        The original must still exist.
+        """
         if name.still_ms >= COPY_QUIET_MS:
             return False
         size = max(name.size for name in self._round.names[known.file])
         same = name.size <= size and self._round.ask.same_so_far(known, name)
         if same is False and name.file not in self._round.noticed_before:
-            # The original may have grown before it was copied, or it was truncated after the copy.
+            # The original may have grown before it was copied, or was truncated after the copy.
             self._round.noticed.add(name.file)
             self._round.is_waiting = True
             return None

@@ -12,8 +12,9 @@ class InUse(Exception):
 
 
 class DataFolder:
-    """The collector's data folder: a lock that only one collector can have, and the instance
-    name."""
+    """The collector's data folder: its lock, which only one collector can hold, and the instance
+    name.
+    """
 
     def __init__(self, path: str):
         self._path = Path(path)

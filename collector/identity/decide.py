@@ -1,12 +1,14 @@
 """Decide which file is which: one verdict per file, from what is stored and what a scan found.
 
 This module is pure: it never reads a file. If a hash is missing, the decision asks for it with a
-probe and gives no verdict about that file. The caller reads the bytes and calls again. Row numbers
-in comments refer to the table in docs/decisions/0007 (first match wins). `recognition` recognises
-compressed copies once they are complete.
+probe and gives no verdict about that file. The caller reads the bytes and calls again. Comments
+such as `table row 8a` refer to the table in docs/decisions/0007 (first match wins). `recognition`
+recognises compressed copies once they are complete.
 
-A verdict has one of three effects. Reading continues at the position; or the old content is
-finished elsewhere and a new generation begins at 0; or a generation begins at 0.
+A verdict has one of three effects:
+- Reading continues at the position.
+- The remaining old content is read from an open handle or a copy, and a new generation begins at 0.
+- A new generation begins at 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -54,7 +56,8 @@ class _Session:
         return self._round.decision
 
     def _judge_present(self, known: Stored) -> bool:
-        """Rows 1 to 5 and 8 to 11: the inode of the generation has a name.
+        """Give a verdict if the generation's inode has a name in the scan (rows 1 to 5 and 8 to
+        11).
 
         Return False if it has none.
         """
@@ -64,14 +67,14 @@ class _Session:
         name = next((name for name in names if name.path == known.path), names[0])
         held = self._round.held.get(known.generation)
         same_name = name.path == known.path
-        if held is None and births_differ(known, name):  # 1
+        if held is None and births_differ(known, name):  # table row 1
             return False
         content = self._round.ask.compare(
             known, name.file, name.stamp if held is None else held.stamp
         )
         if held is None and not same_name and content is Content.SHORTER:
             content = self._round.ask.compare_short_head(known, name)
-        if held is None and not same_name and content is Content.HEAD_DIFFERS:  # 1
+        if held is None and not same_name and content is Content.HEAD_DIFFERS:  # table row 1
             return False
         self._round.settled.add(known.file)
         if content is Content.UNKNOWN:
@@ -85,16 +88,17 @@ class _Session:
             self._round.whole.add(known.generation)
             lost = self._is_cut(known, size)
             if not same_name:
-                self._round.add(Verdict.RENAMED, known, name, lost)  # 4
+                self._round.add(Verdict.RENAMED, known, name, lost)  # table row 4
             elif size > known.position:
-                self._round.add(Verdict.GROWN, known, name, lost)  # 3
+                self._round.add(Verdict.GROWN, known, name, lost)  # table row 3
             else:
-                self._round.add(Verdict.UNCHANGED, known, name, lost)  # 2
+                self._round.add(Verdict.UNCHANGED, known, name, lost)  # table row 2
         self._round.add_links(names, name)
         return True
 
     def _is_cut(self, known: Stored, size: int) -> bool:
-        """Tell whether whole lines that were seen after the position are gone from every file.
+        """Tell whether complete lines that were seen after the position no longer exist in any
+        file.
 
         An unfinished line does not matter, because its writer may have replaced it.
         """
@@ -106,12 +110,11 @@ class _Session:
         )
 
     def _judge_changed(self, known: Stored, name: Seen, content: Content) -> bool:
-        """Rows 8 to 11: the content of the file has changed. Return False while answers are
-        missing.
+        """Give a verdict about a file whose content has changed (rows 8 to 11).
 
-        The file can be copied and then truncated after a scan has passed it. So the verdict waits
-        for a scan that began after the change was noticed. Such a scan sees any copy, and sees it
-        complete.
+        Return False while answers are missing. The file can be copied and then truncated after a
+        scan has passed it. So the verdict waits for a scan that began after the change was noticed.
+        Such a scan sees any copy, and sees it complete.
         """
         copy, is_known = self._copies.find(known)
         if copy is not None:
@@ -125,25 +128,25 @@ class _Session:
         if copy is not None:
             if copy.size >= known.position:
                 lost = known.size > copy.size
-                self._round.add(Verdict.COPYTRUNCATED, known, copy, lost, begins=name)  # 8a
+                # table row 8a
+                self._round.add(Verdict.COPYTRUNCATED, known, copy, lost, begins=name)
             else:
                 lost = known.size > known.position
-                self._round.add(
-                    Verdict.COPYTRUNCATED, known, None, lost, begins=name, copy=copy
-                )  # 8b
+                # table row 8b
+                self._round.add(Verdict.COPYTRUNCATED, known, None, lost, begins=name, copy=copy)
             return True
         if content is Content.SHORTER:
             shrunk = self._is_shrunk(known, name)
             if shrunk is None:
                 return False
             if shrunk:
-                self._round.add(Verdict.SHRUNK, known, name)  # 9
+                self._round.add(Verdict.SHRUNK, known, name)  # table row 9
                 return True
         trimmed = self._judge_trimmed(known, name)
         if trimmed is not False:
             return trimmed is True
         verdict = Verdict.TRUNCATED if content is Content.SHORTER else Verdict.REWRITTEN
-        self._round.add(verdict, known, name, lost_possible=True, begins=name)  # 10, 11
+        self._round.add(verdict, known, name, lost_possible=True, begins=name)  # table rows 10, 11
         return True
 
     def _judge_trimmed(
@@ -170,8 +173,9 @@ class _Session:
         return True
 
     def _is_shrunk(self, known: Stored, name: Seen) -> bool | None:
-        """Row 9: tell whether the file lost its end, so that all that is left in it is
-        committed."""
+        """Row 9: tell whether the file lost its end and everything that remains in it is
+        committed.
+        """
         head = known.fingerprint.heads[-1] if known.fingerprint.heads else None
         if name.path != known.path or head is None or not known.is_plain:
             return False
@@ -186,7 +190,9 @@ class _Session:
     # --- vanished -----------------------------------------------------------------------------
 
     def _judge_absent(self, known: Stored) -> None:
-        """Rows 1, 6, 7, 13 to 16 and 21: no name in the scan belongs to the generation's file."""
+        """Give a verdict if no name in the scan has the generation's inode (rows 1, 6, 7, 13 to 16,
+        21).
+        """
         newcomer = self._round.at_path.get(known.path)
         if newcomer is not None and newcomer.file in self._round.settled:
             newcomer = None
@@ -210,7 +216,7 @@ class _Session:
             same_head = newcomer is not None and copy.file == newcomer.file
             self._round.add(
                 Verdict.REPLACED_SAME_HEAD if same_head else Verdict.MOVED, known, copy
-            )  # 14, 16
+            )  # table rows 14, 16
             return
         if newcomer is not None and newcomer.file not in self._round.settled:
             life = self._life_of(known, newcomer)
@@ -219,17 +225,18 @@ class _Session:
             elif (
                 known.state is not State.GONE and self._judge_trimmed(known, newcomer) is not False
             ):
-                return  # 9a
-        # Each of them may be the copy of another file, which took over this file's inode or name.
+                return  # table row 9a
+        # The file with the old inode and the file with the old name may each be a copy of another
+        # file.
         if reused and is_reused and not self._copies.is_copy(reused[0]):
-            self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
+            self._begin(Verdict.INODE_REUSED, known, reused[0])  # table row 1
         elif (
             newcomer is not None
             and known.state is not State.GONE
             and newcomer.file not in self._round.settled
             and not self._copies.is_copy(newcomer)
         ):
-            self._begin(Verdict.REPLACED, known, newcomer)  # 15
+            self._begin(Verdict.REPLACED, known, newcomer)  # table row 15
         self._judge_gone(known)
 
     def _life_of(self, known: Stored, name: Seen) -> Stored:
@@ -264,7 +271,7 @@ class _Session:
         self._round.settled.add(newcomer.file)
         if content is Content.EQUAL:
             lost = held is not None and held.size > newcomer.size
-            self._round.add(Verdict.RENUMBERED, known, newcomer, lost)  # 13
+            self._round.add(Verdict.RENUMBERED, known, newcomer, lost)  # table row 13
         return True
 
     def _judge_held(self, known: Stored, held: OpenStat, newcomer: Seen | None) -> None:
@@ -273,26 +280,26 @@ class _Session:
         if held.links == 0 and newcomer is not None:
             holds = self._round.ask.holds_all(known, newcomer, is_archive_name=False)
             if holds is None or (holds and held.size > known.position):
-                # The verdict follows after the open old file was read to its end.
+                # The old file is open and has unread lines. Give the verdict after they were read.
                 self._round.settled.add(newcomer.file)
                 self._round.is_waiting |= bool(holds)
             elif holds:
                 self._round.settled.add(newcomer.file)
-                self._round.add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # 14
-            elif self._judge_trimmed(known, newcomer, held) is not False:  # 9a
+                self._round.add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # table row 14
+            elif self._judge_trimmed(known, newcomer, held) is not False:  # table row 9a
                 return
             elif self._copies.is_copy(newcomer):
-                self._round.add(Verdict.DELETED, known, None)  # 6
+                self._round.add(Verdict.DELETED, known, None)  # table row 6
             else:
-                self._begin(Verdict.REPLACED, known, newcomer)  # 15
+                self._begin(Verdict.REPLACED, known, newcomer)  # table row 15
         elif held.links == 0:
-            self._round.add(Verdict.DELETED, known, None)  # 6
+            self._round.add(Verdict.DELETED, known, None)  # table row 6
         elif self._round.is_complete:
-            self._round.add(Verdict.MOVED_OUT, known, None)  # 7
+            self._round.add(Verdict.MOVED_OUT, known, None)  # table row 7
 
     def _judge_gone(self, known: Stored) -> None:
         if self._round.is_complete and known.state is not State.GONE:
-            self._round.add(Verdict.GONE_WHILE_DOWN, known, None, known.is_behind)  # 21
+            self._round.add(Verdict.GONE_WHILE_DOWN, known, None, known.is_behind)  # table row 21
 
     def _begin(self, verdict: Verdict, known: Stored, seen: Seen) -> None:
         names = self._round.names[seen.file]

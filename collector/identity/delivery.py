@@ -21,11 +21,11 @@ class Delivery:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all lines handed out are committed."""
+        """Tell whether all lines that were handed out are committed."""
         return self.sent is self.safe
 
     def send(self, evidence: Evidence, lines: int) -> None:
-        """Note that the next `lines` lines were handed out, and that they end at `evidence`."""
+        """Add `lines` lines that were handed out. They end at `evidence`."""
         self.sent = evidence
         self.sent_lines += lines
 
@@ -34,11 +34,11 @@ class Delivery:
         self._cut = (self.sent, self.sent_lines)
 
     def committed(self) -> None:
-        """Note that the transaction of the last `cut` was committed."""
+        """Handle the commit of the transaction of the last `cut`."""
         if self._cut is not None:
             self.safe, self.lines = self._cut
             self._cut = None
 
     def given_up(self) -> None:
-        """Note that the transaction was aborted. The next transaction sends its lines again."""
+        """Handle the abort of the transaction. The next transaction sends its lines again."""
         self._cut = None

@@ -16,7 +16,7 @@ from collector.config.input_section import InputSection
 HOME_PREFIX = "watched/"
 
 NextSegments = frozenset[int]
-"""The indices of the parts of a glob that the next name of a walk can match."""
+"""The indices of the segments of a glob that the next name of a walk can match."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ class Pattern:
         return self._matcher.match(below) is not None
 
     def wildcards(self, path: str) -> tuple[str, ...] | None:
-        """Return what the wildcards stand for in a path; None if a walk does not find the path."""
+        """Return the texts that the wildcards match in a path; None if a walk does not find the
+        path.
+        """
         if not self.segments:
             return () if path == self.root else None
         below = path.removeprefix(f"{self.root.rstrip('/')}/")
@@ -77,8 +79,8 @@ class Pattern:
     def below(self, segments: NextSegments, name: str) -> NextSegments:
         """Return the indices of the segments that names inside this folder can match.
 
-        The result is empty if nothing inside the folder can match. Two folders with the same
-        content and the same result contain the same matches.
+        The result is empty if nothing inside the folder can match. If two folders with the same
+        content have the same result, the same names in them match.
         """
         reached = set()
         for index in segments:
@@ -95,8 +97,10 @@ class Pattern:
         return any(index < last or self._names[index] is None for index in segments)
 
     def _with_skipped(self, reached: set[int]) -> NextSegments:
-        """Add the segments after each `**`, which can also stand for no folder unless it is the
-        last."""
+        """Add the segment after each `**`, because `**` can stand for no folder.
+
+        A `**` at the end of a glob cannot stand for no folder.
+        """
         for index in sorted(reached):
             following = index
             while following + 1 < len(self._names) and self._names[following] is None:

@@ -10,7 +10,10 @@ from collector.text.fingerprint import Evidence, resume
 
 
 def evidence_at(handle: Handle, position: int) -> Evidence:
-    """Return the evidence of a position without a CRC, because not all bytes before it are read."""
+    """Return the evidence of a position.
+
+    It has no CRC, because not all bytes before it are read.
+    """
     head = handle.read(0, min(position, PREFIX_BYTES))
     length = min(position, MARKER_BYTES)
     tail = handle.read(position - length, length)

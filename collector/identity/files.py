@@ -22,7 +22,10 @@ from collector.text.fingerprint import FileId
 
 @dataclass(frozen=True, slots=True)
 class FolderScan:
-    """All matching names at one time. `is_complete` is False when a folder could not be read."""
+    """All matching names that one scan found.
+
+    `is_complete` is False if a folder could not be read.
+    """
 
     seen: tuple[Seen, ...]
     problems: tuple[str, ...]
@@ -36,7 +39,7 @@ _Look = tuple[int, int, int, int, int]
 
 
 class _Stat(Protocol):
-    """An object that returns a file's stat and follows symbolic links."""
+    """The method of `os.DirEntry` that a walk uses: it returns a file's stat and follows links."""
 
     def stat(self) -> os.stat_result: ...
 
@@ -66,7 +69,9 @@ class _Walk:
     links: deque[_Folder] = field(default_factory=deque)
     entered: set[tuple[int, str, NextSegments]] = field(default_factory=set)
     linked: dict[str, bool] = field(default_factory=dict)
-    """Folders entered through a link. The value says whether their subfolders can match too."""
+    """Folders that were entered through a link. The value says whether names in subfolders can
+    match.
+    """
 
 
 class Walker:

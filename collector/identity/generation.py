@@ -43,7 +43,7 @@ class Generation:
     birth_ns: int | None
     state: State = State.LIVE
     verdict: Verdict | None = None
-    fingerprint: Fingerprint = EMPTY  # at the position read up to, while the generation sleeps
+    fingerprint: Fingerprint = EMPTY  # while the generation sleeps: of the bytes read so far
     archive_print: Fingerprint | None = None
     trail: tuple[Mark, ...] = ()
     lines: int = 0
@@ -52,13 +52,13 @@ class Generation:
     read_stamp: Stamp | None = None
     """The file's stamp when the bytes after the position were last read."""
     is_read_stamp_sure: bool = False
-    """Whether every write after that read certainly changes the stamp."""
+    """True if every write after that read certainly changes the stamp."""
     read_to: int = 0
     """The end of the text at the time of the last read."""
     rests: bool = False
-    """Whether the last read found nothing more to read."""
+    """True if the last read found nothing more to read."""
     doubt: Doubt | None = None
-    """NULs that text may still replace, so reading waits there; None if there are none."""
+    """NULs at which reading waits, because text may still replace them; None if there are none."""
     tailer: Tailer | None = None
     delivery: Delivery | None = None
     archive: CompressedFile | None = None
@@ -66,9 +66,9 @@ class Generation:
     ruled_by: InputSection | None = None
     """The input whose rules the tailer follows."""
     starts_at_end: bool = False
-    """Whether to skip the lines that the file held when it was first seen (`start: end`)."""
+    """True if lines that the file held when it was first seen are skipped (`start: end`)."""
     begins_at_end: bool = False
-    """Whether the lines to skip because of `start: end` were not skipped yet."""
+    """True if these lines have not been skipped yet."""
     unroutable: str = ""
     """The reason why the file has no topic, so it is not read; empty if it has a topic."""
     refused_in: int = 0
@@ -84,24 +84,23 @@ class Generation:
     """The names of generations whose position records must be written; shared with the registry."""
     is_stored: bool = False
     lost_possible: bool = False
-    """Whether the generation has ended and lines after the position may be lost."""
+    """True if the generation has ended and lines after the position may be lost."""
     counts_again: bool = False
-    """Whether a user asked to read the file from its start even if it is a copy of another file."""
+    """True if a user asked to read the file from its start even if it is a copy of another file."""
     is_recognised: bool = False
-    """Whether the archive was compared with the known files and is read accordingly."""
+    """True if the archive was compared with the known files, so its first new line is known."""
     order: int = 0
-    """The number of this generation since the process started; 0 if it was known before."""
+    """The order in which generations were created since the process started; 0 if it was stored."""
     keeps_up: bool = False
-    """Whether the file was read to its end and has not fallen far behind since."""
+    """True if the file was read to its end and has not fallen far behind since."""
     grown_at_ms: int = 0
-    """When bytes of the file were last read."""
+    """The time when bytes of the file were last read."""
     carried_by: "Generation | None" = None
     """The following file if its first line continues this file's open event; else None."""
     closes_event: bool = False
-    """Whether the following file does not continue this file's open event, so the event is
-    complete."""
+    """True if the following file does not continue the open event, so the event is complete."""
     held_back_ms: int | None = None
-    """The time since when the file's first lines have waited for the file before it."""
+    """The time since when the first lines have waited for the earlier file of this name."""
     lines_end: int | None = None
     """`unread_lines_end` as it was stored before a restart; None once `size` has changed or the
     file is read."""
@@ -136,12 +135,12 @@ class Generation:
 
     @property
     def text_end(self) -> int:
-        """The end of the content without the NULs at the end that no text follows yet."""
+        """The end of the content. NULs at the end are not included while no text follows them."""
         return self.size if self.tailer is None else self.tailer.text_end(self.size)
 
     @property
     def unread_bytes(self) -> int:
-        """The number of bytes that are unread, or were not read again since the file changed."""
+        """The number of unread bytes, and of bytes to read again because the file changed."""
         if self.tailer is None or self.is_archive:
             return max(0, self.text_end - self.position)
         is_changed = self.stamp is not None and self.stamp != self.read_stamp
@@ -198,13 +197,12 @@ class Generation:
 
     @property
     def is_holding_back(self) -> bool:
-        """Tell whether whole lines were read but are kept back, because they can be part of an
-        event."""
+        """Tell whether complete lines wait in memory, because they can belong to an event."""
         return self.has_open_event or (self.held_back_ms is not None and not self.lines_read)
 
     @property
     def is_unread(self) -> bool:
-        """Tell whether the file has bytes of which none was read, so its content is unknown."""
+        """Tell whether the file has content, of which no byte was read yet."""
         if self.position or self.is_archive or self.state.has_ended:
             return False
         if self.tailer is None:
@@ -262,12 +260,12 @@ class Generation:
         )
 
     def note_size(self, size: int) -> None:
-        """Note the size that a scan has found."""
+        """Store the size that a scan has found."""
         if size != self.size:
             self.size, self.lines_end = size, None
 
     def wake(self, tailer: Tailer) -> None:
-        """Begin or resume reading at the evidence of the tailer."""
+        """Begin or resume reading with a tailer, at the position of its evidence."""
         self.follow(tailer)
         self.delivery = Delivery(tailer.evidence, self.lines)
 
@@ -278,7 +276,7 @@ class Generation:
         self.ruled_by = self.section
 
     def was_read(self, *, to_its_end: bool) -> None:
-        """Note that the file was read, and whether the read reached the end of the file."""
+        """Remember that the file was read, and whether the read reached the end of the file."""
         if to_its_end and self.text_end - self.position <= NEW_BYTES:
             self.keeps_up = True
         elif self.read_queue is ReadQueue.BACKFILL:
@@ -299,7 +297,7 @@ class Generation:
         self.passed.clear()
 
     def touch(self) -> None:
-        """Note that the position record must be written again."""
+        """Mark the position record, so that it is written again."""
         self.changed.add(self.name)
 
     def end(self, state: State, now_ms: int) -> None:
@@ -309,7 +307,7 @@ class Generation:
         self.touch()
 
     def revive(self, state: State) -> None:
-        """Note that the file exists. It may have been gone before."""
+        """Set the state of an existing file, which may have been missing before."""
         if self.state is not state or self.ended_ms is not None:
             self.state = state
             self.ended_ms = None
@@ -335,14 +333,14 @@ class Generation:
         return self._checkpoint(evidence, lines, now_ms)
 
     def committed(self) -> None:
-        """Note that the transaction of the last `cut` was committed."""
+        """Handle the commit of the transaction of the last `cut`."""
         self.is_stored = True
         self.copy_of = None
         if self.delivery is not None:
             self.delivery.committed()
 
     def given_up(self) -> None:
-        """Note that the transaction of the last `cut` was aborted."""
+        """Handle the abort of the transaction of the last `cut`."""
         self.touch()
         if self.delivery is not None:
             self.delivery.given_up()
@@ -377,7 +375,7 @@ class Generation:
 
 
 def begun_again(known: Generation) -> Generation:
-    """Return a new generation of a known file, as if the file had just been seen first."""
+    """Return a new generation of a known file, as if the file had been seen for the first time."""
     return Generation(
         known.name,
         known.section,

@@ -15,7 +15,7 @@ from collector.identity.statx import Statx, owner_of
 from collector.text.fingerprint import FileId
 
 _STATX = Statx()
-"""The statx caller for opened files, used in one thread.
+"""The object that calls statx for opened files. Only one thread uses it.
 
 Walkers in other threads have their own.
 """

@@ -65,7 +65,7 @@ def _marks_within(known: Generation, size: int) -> tuple[Mark, ...]:
 
 
 def _is_enough(marks: tuple[Mark, ...], size: int) -> bool:
-    """Tell whether the marks are proof: the last one is far enough from the start, or at the end.
+    """Tell whether the last mark is far enough from the start of the file, or at its end.
 
     A mark within the first lines proves nothing, because many files begin with equal lines.
     """

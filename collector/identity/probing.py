@@ -29,8 +29,8 @@ class Prober:
         self._sums: dict[WholeProbe, tuple[Stamp, int, int]] = {}
         """The progress of each checksum of the last scan.
 
-        Complete checksums are kept. The next scan can ask for them again while others are
-        unfinished.
+        Complete checksums are kept, because the next scan can ask for them again while other
+        checksums are unfinished.
         """
         self._asked: set[WholeProbe] = set()
         self._budget = 0

@@ -22,7 +22,8 @@ from collector.text.archive import CompressedFile, ReadRaw
 from collector.text.fingerprint import Evidence
 
 WAITS_MAX = 3
-"""How many scans an archive waits when it is longer than a file that was read to its end.
+"""The number of scans for which an archive waits if it is longer than a file that was read to its
+end.
 
 If the scans show no change of that file, the archive is the archive of another file.
 """
@@ -32,8 +33,8 @@ class Compared(Enum):
     """The result of a comparison."""
 
     KNOWN = "known"
-    AGAIN = "again"  # another turn continues it
-    WAITING = "waiting"  # wait for the next scan's verdict on the other file
+    AGAIN = "again"  # another call continues the comparison
+    WAITING = "waiting"  # wait for the next scan's verdict on the possible original
 
 
 class _Stop(NamedTuple):
@@ -62,7 +63,7 @@ class _Comparison:
 
 
 class Recognition:
-    """The archives of one collector that are being compared."""
+    """Compares the archives of one collector with the files that they may be copies of."""
 
     def __init__(self, registry: Registry):
         self._registry = registry
@@ -72,9 +73,9 @@ class Recognition:
     def go_on(self, generation: Generation, read_raw: ReadRaw, now_ms: int) -> Compared:
         """Compare a bounded part of an archive with the known files.
 
-        When the result is KNOWN, the archive is at the position where reading begins: at its start,
-        or after the lines that were handed out before. In the second case it has the key of these
-        lines.
+        When the result is KNOWN, reading of the archive can begin at its position: at its start, or
+        after the lines that were sent before. In the second case the archive gets the record key of
+        these lines.
         """
         archive = generation.archive
         assert archive is not None
@@ -102,8 +103,8 @@ class Recognition:
         original = None if older is None else older.found()
         if older is not None and original is not None:
             if original.safe_position < archive.content_size:
-                # The content is not committed yet, and this archive may soon be the only file that
-                # has it.
+                # The known file's lines are not committed yet, and this archive may soon be the
+                # only file with them.
                 return Compared.WAITING
             self._note_older(generation, original, older.evidence)
         if known is not None and self._may_change(generation, known, archive.content_size):
@@ -156,10 +157,11 @@ class Recognition:
     def _is_any_yet_to_give(self, generation: Generation) -> bool:
         """Tell whether a possible original must hand out lines before it can be compared.
 
-        Either its lines were read but are kept back as part of an event, for at most `max_age`. Or
-        the file is behind and was not read yet. An unreadable file is not waited for, because it
-        may stay unreadable. A file that is gone may be the original even if the archive's name does
-        not fit, because it may have been renamed before.
+        There are two cases. Lines of the original were read but wait as part of an event, for at
+        most `max_age`. Or the original is behind and no line of it was read yet. An unreadable file
+        is not waited for, because it may stay unreadable. A file that no longer exists may be the
+        original even if the archive's name does not fit, because the file may have been renamed
+        before.
         """
         names = _Names(generation)
         return any(
@@ -199,7 +201,7 @@ class Recognition:
         return found[::-1]
 
     def _note_older(self, generation: Generation, original: Generation, end: Evidence) -> None:
-        """Note that all lines of the archive were already sent with the key of the original."""
+        """Remember that all lines of the archive were already sent with the key of the original."""
         self._registry.counters[Verdict.ARCHIVE_DONE] += 1
         generation.verdict = Verdict.ARCHIVE_DONE
         generation.fingerprint = end.fingerprint()

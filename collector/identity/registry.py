@@ -68,11 +68,11 @@ class Registry:
         self._hold_topics()
 
     def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Replace the state in memory by the stored records. Names and files stay.
+        """Replace the positions in memory by the stored records, and keep the names and files.
 
-        The input of a file is kept, because it cannot be found again for a file without a name. The
-        size is kept, so that lines that exist nowhere any more are reported as lost. A file of
-        which nothing was committed begins again with its open handle. A copy is compared again.
+        The input of a file is kept, because a file without a name cannot be assigned again. The
+        size is kept, so that lines that no file has any more are reported as lost. A file without
+        committed lines begins again with its open handle. A copy is compared again.
         """
         fresh = [
             known
@@ -143,9 +143,11 @@ class Registry:
         self._not_looked_at = (*self._not_looked_at, *fresh)
 
     def leave_unmatched(self, is_matched: Callable[[str], bool], now_ms: int) -> list[Generation]:
-        """End the files that no input reads any more, and return them. `is_matched` tells whether
-        an input matches a path. Such a file is remembered as long as a file that was moved away. So
-        an input that comes back continues at the old position."""
+        """End the files that no input reads any more, and return them.
+
+        `is_matched` tells whether an input matches a path. Such a file is remembered as long as a
+        file that was moved away. So reading continues at the old position if the input comes back.
+        """
         left = [
             known
             for known in self.generations.values()
@@ -156,7 +158,7 @@ class Registry:
         return left
 
     def first_look_done(self) -> None:
-        """Note that a complete scan was applied. Files found later are read from their start."""
+        """Handle the first complete scan. Files found later are read from their start."""
         self._not_looked_at = ()
 
     def apply(self, judgement: Judgement, is_held: bool, now_ms: int) -> list[Generation]:
@@ -197,14 +199,14 @@ class Registry:
             self.counters["lost_possible"] += 1
 
     def found_again(self, known: Generation) -> None:
-        """Take back a reported loss, because a copy of the file holds the lines."""
+        """Undo the report of lost lines, because a copy of the file has these lines."""
         if known.lost_possible:
             known.lost_possible = False
             known.touch()
             self.counters["lost_possible"] -= 1
 
     def drop(self, generation: Generation) -> None:
-        """Forget a generation of which nothing is stored, so that its file is judged again."""
+        """Forget a generation without a stored record, so that its file gets another verdict."""
         del self.generations[generation.name]
         self._forget_key(generation)
         self.changed.discard(generation.name)
@@ -266,8 +268,7 @@ class Registry:
         generation.touch()
 
     def _route(self, known: Generation) -> None:
-        """Set the topic of a file by its first name, or by its current name if the first gives
-        none."""
+        """Set the topic of a file by its first name, or else by its current name."""
         topic, known.unroutable = self._routes.of(known.section, known.first_path, known.path)
         known.refused_in = self._routes.edition
         known.topic = topic or known.topic
@@ -306,7 +307,7 @@ class Registry:
             known.touch()
 
     def _follow(self, known: Generation, seen: Seen) -> None:
-        """Give the generation the name and identity under which the scan found its file."""
+        """Set the name, device and inode of a generation to those that the scan found."""
         if known.path != seen.path:
             if self._by_path.get(known.path) is known:
                 del self._by_path[known.path]
@@ -353,7 +354,7 @@ class Registry:
         return generation
 
     def _copied(self, known: Generation, copy: Seen, verdict: Verdict) -> Generation:
-        """Return a generation that is already done, for a file that repeats the lines of `known`.
+        """Return a generation that is already read, for a file that repeats the lines of `known`.
 
         It has the fingerprint of `known` if both have the same length. Otherwise the reader
         computes one.

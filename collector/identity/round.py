@@ -98,7 +98,7 @@ class Round:
 
     def add_links(self, names: Sequence[Seen], first: Seen) -> None:
         """Add LINKED verdicts for all other names of a file that got its verdict under `first`."""
-        for name in names:  # 5
+        for name in names:  # table row 5
             if name is not first:
                 self.add(Verdict.LINKED, None, name)
 

@@ -41,7 +41,8 @@ class Routes:
 
     def change(self, inputs: Sequence[InputSection]) -> None:
         """Replace the inputs."""
-        self._inputs = tuple(inputs)  # kept alive, so that no other object gets the same id
+        # kept alive, because `id()` of an input is a key and must not be used again
+        self._inputs = tuple(inputs)
         self._fixed = {entry.topic for entry in inputs if entry.template is None}
         patterns = plan(inputs, self._home)
         self._ways = {
@@ -61,7 +62,9 @@ class Routes:
         }
 
     def of(self, section: InputSection, *paths: str) -> Route:
-        """Return the topic that the first of these paths gives that matches a glob of the input."""
+        """Return the topic of a file. It follows from the first of `paths` that matches a glob of
+        the input.
+        """
         way = self._ways.get(id(section))
         if way is None:
             is_gone = section.topic not in self._fixed and section.template is not None
@@ -89,8 +92,8 @@ class Routes:
             if len(made) >= section.max_topics:
                 return Route(
                     "",
-                    f"its topic {topic!r} is not created, because it is one more than max_topics,"
-                    f" {section.max_topics}, allows for {section.topic!r}: raise max_topics",
+                    f"its topic {topic!r} is not created, because {section.topic!r} already has"
+                    f" max_topics ({section.max_topics}) topics: raise max_topics",
                 )
             self._in_use.add(topic)
             made.add(topic)

@@ -1,4 +1,4 @@
-"""What is known and what a scan found: inputs and outputs of the decision which file is which.
+"""The inputs and outputs of the decision which file is which.
 
 This module has only data classes. `Stored` is what the collector knows of a generation (one life of
 one file's content). `Seen` is one name found by a scan, and `OpenStat` the stat of an open file. A
@@ -59,13 +59,13 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A known generation as `decide` needs it. `fingerprint` is at the position read up to.
+    """A known generation as `decide` needs it.
 
-    `stamp` is the file's stamp when its content was last found equal; None after a start.
-    `is_behind`: the last scan found unread bytes. `is_unread`: nothing of the file was read yet.
-    `size`: the largest size seen, without NULs at the end. After `unread_lines_end` no whole line
-    was seen, at most an unfinished one. For a compressed file, position and fingerprint refer to
-    the compressed bytes.
+    `fingerprint` is that of the bytes read so far. `stamp` is the file's stamp when its content was
+    last found equal; None after a start. `is_behind`: the last scan found unread bytes.
+    `is_unread`: no byte of the file was read yet. `size`: the largest size seen, without NULs at
+    the end. After the offset `unread_lines_end` only an unfinished line was seen. For a compressed
+    file, position and fingerprint refer to the compressed bytes.
     """
 
     generation: str
@@ -142,9 +142,9 @@ class WholeProbe(NamedTuple):
 
 
 class KeptProbe(NamedTuple):
-    """A question about a trimmed file: at which offset do the lines end that were already read?
+    """A question about a trimmed file: the offset at which the lines end that were read before.
 
-    They were read up to `position`, before the file was trimmed. The answer has eight bytes,
+    These lines were read up to `position`, before the file was trimmed. The answer has eight bytes,
     big-endian, and is empty if the file has no such lines. `trimming` explains `tail`.
     """
 
@@ -161,7 +161,7 @@ Answers = Mapping[AnyProbe, bytes | None]
 
 
 class Verdict(StrEnum):
-    """What happened to a file. The names are those of the decision table and of the metrics."""
+    """The change of a file. The names are those of the decision table and of the metrics."""
 
     INODE_REUSED = "inode_reused"
     UNCHANGED = "unchanged"

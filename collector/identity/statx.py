@@ -1,6 +1,6 @@
 """Read the stat of a file with its time of birth, which Python's `os.stat` does not return.
 
-It uses the system call statx.
+The module uses the system call statx.
 """
 
 import ctypes

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from collector.config.settings import BLOCK_BYTES, MARKER_BYTES
 from collector.text.fingerprint import digest_of
 
-SEARCH_BYTES = 128 << 20  # how much of a file is searched for the lines read
-HASH_SEARCH_BYTES = 16 << 20  # the same if only the hash is known, which is slower
-NEEDLES_MAX = 16  # how many of the last lines may be missing from the trimmed file
-NEEDLE_BYTES_MIN = 256  # least length of equal bytes anywhere in a file
-LINE_BYTES_MIN = 64  # least length of one equal line at a file's start; two lines can be shorter
+SEARCH_BYTES = 128 << 20  # most bytes of a file that are searched for the lines already read
+# the same limit if only the hash of these lines is known, which is slower
+HASH_SEARCH_BYTES = 16 << 20
+NEEDLES_MAX = 16  # most last lines of the old content that may be missing from the trimmed file
+NEEDLE_BYTES_MIN = 256  # shortest sequence of equal bytes that is evidence anywhere in a file
+# shortest equal line that is evidence at a file's start; two lines may be shorter
+LINE_BYTES_MIN = 64
 
 Read = Callable[[int, int], bytes]
 

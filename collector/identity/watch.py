@@ -40,8 +40,8 @@ _EVENTS: list[type[FileSystemEvent]] = [
 ]
 
 _INSIDE = "/./"
-"""The text between the path of a linked folder and the names in it, as passed to watchdog."""
-RETRY_MS = 60_000  # interval for trying refused folders below a watched one again
+"""The text that separates, in paths for watchdog, a linked folder from the names in it."""
+RETRY_MS = 60_000  # wait before refused folders below a watched folder are tried again
 
 OnChange = Callable[[frozenset[str], bool], None]
 """A function that the loop calls with the changed paths, and whether names changed, so that a scan
@@ -104,7 +104,7 @@ class Watch(FileSystemEventHandler):
                     self, _entered(path), recursive=recursive, event_filter=_EVENTS
                 )
             except OSError:
-                # `refused` has the folder, with the reason.
+                # `_inotify.refused` reports this folder and the reason.
                 continue
             self._watches[path] = (file, watch)
         refused = self._inotify.refused()
@@ -128,7 +128,7 @@ class Watch(FileSystemEventHandler):
         self._note(paths, event.event_type != FileModifiedEvent.event_type)
 
     def overflowed(self) -> None:
-        """Note that events were lost, so that only a scan can find the changes."""
+        """Request a scan, because events were lost and only a scan can find the changes."""
         self.overflows += 1
         self._note((), True)
 
@@ -142,7 +142,7 @@ class Watch(FileSystemEventHandler):
         try:
             self._loop.call_soon_threadsafe(self._tell)
         except RuntimeError:
-            logger.debug("event after the loop was closed")
+            logger.debug("file event dropped, because the event loop is closed")
 
     def _tell(self) -> None:
         with self._lock:
@@ -212,7 +212,7 @@ def _problem(root: str, refused: Mapping[str, str]) -> str | None:
 
 
 class _OverflowEar(logging.Handler):
-    """Catches the log message with which watchdog reports a lost event queue.
+    """A log handler that catches watchdog's message about a lost event queue.
 
     watchdog reports the loss in no other way.
     """

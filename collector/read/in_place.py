@@ -14,13 +14,13 @@ from collector.identity.sightings import Doubt, OpenStat
 from collector.text.tailer import Request
 
 HOLE_QUIET_MS = 1_000  # NULs before other text are skipped after this time
-STAMP_SURE_MS = 50  # the clock of a file system can have steps as long as this
+STAMP_SURE_MS = 50  # the clock of a file system can advance in steps of this length
 
 
 class NextRead(NamedTuple):
-    """The part of the file to read now, or the time at which to check the file again.
+    """The part of the file to read now, or the time at which to examine the file again.
 
-    The second case means that text may still replace NULs in the file.
+    There is a time if text may still replace NULs in the file.
     """
 
     request: Request | None = None
@@ -40,7 +40,7 @@ class InPlace:
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
-            # A compressor does not replace bytes that it has written.
+            # Skip archives, because a compressor does not replace bytes that it has written.
             tailer.trust(size)
             return NextRead(tailer.request(size))
         probe = tailer.nuls_to_probe(size)

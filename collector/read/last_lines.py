@@ -37,7 +37,7 @@ def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: i
         return Turn(has_more=True)
     is_room = encoding.ends_with_newline and not any(content[-encoding.unit_bytes :])
     if len(content) < request.length or is_room:
-        # NULs at the end are reserved for lines that are not written yet.
+        # Do not send the line, because a writer may still replace the NULs at the end by text.
         return None
     data = memoryview(content)
     if len(encoding.newlines(data)):
@@ -48,7 +48,9 @@ def flush_last_line(generation: Generation, handle: Handle, size: int, now_ms: i
 
 
 def _is_flushed(generation: Generation) -> bool:
-    """Tell whether the last line may be sent by this rule, because no other rule will send it."""
+    """Tell whether `flush_after` applies to the file, because no other rule will send its last
+    line.
+    """
     is_damaged = generation.archive is not None and generation.archive.damage is not None
     is_closing = generation.state is State.DRAINING
     return not is_damaged and not is_closing and generation.carried_by is None

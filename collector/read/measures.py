@@ -63,7 +63,7 @@ class Measures:
         Returns False if the next scan must identify the file again.
         """
         if not generation.is_settled:
-            # Lines that are not committed yet were read before the file became shorter.
+            # Some lines that were read before the file became shorter are not committed yet.
             generation.stamp = None
             return False
         try:
@@ -75,7 +75,7 @@ class Measures:
             generation.stamp = None
             return False
         if end >= generation.position and generation.tailer is not None:
-            # Only the open event extended beyond the new end.
+            # The file ends inside the open event, so only the event's lines were removed.
             generation.tailer.rewind()
             return True
         generation.begin_behind(print_)

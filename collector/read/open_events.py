@@ -46,7 +46,7 @@ class OpenEvents:
         return self._join(generation, known, Turn(blocks)) or Turn(blocks)
 
     def is_carried(self, generation: Generation) -> bool:
-        """Tell whether the open event waits for the first line of the next file."""
+        """Tell whether the open event will be joined with the first line of the next file."""
         other = generation.carried_by
         return (
             other is not None
@@ -62,7 +62,8 @@ class OpenEvents:
         if event is None or rules is None or turn.blocks or turn.has_more:
             return turn
         if self.is_carried(generation):
-            # The other file can disappear before its first lines are handed out.
+            # Check again later, because the next file can disappear before its first lines are
+            # handed out.
             return replace(turn, wake_at_ms=now_ms + rules.max_age_ms)
         due_ms = generation.grown_at_ms + rules.max_age_ms
         if now_ms < due_ms and not generation.closes_event:
@@ -83,7 +84,8 @@ class OpenEvents:
         if rules is None:
             return turn
         if now_ms - since_ms > rules.max_age_ms:
-            # The lines that continue the other file's event have waited with it, so they join it.
+            # These lines have waited as long as the event that they continue, so they still join
+            # it.
             if known.carried_by is generation and turn.blocks:
                 return self._join(generation, known, turn) or turn
             return turn
@@ -95,7 +97,7 @@ class OpenEvents:
                 return self._join(generation, known, turn) or turn
             known.carried_by = generation
             return turn
-        # The lines of the other file come first: its remaining lines, or its event alone.
+        # First hand out the remaining lines of the earlier file, or its open event alone.
         known.closes_event = is_read
         generation.tailer.rewind()
         return Turn(wake_at_ms=now_ms + COMMIT_MS, others=(known,))
@@ -115,7 +117,7 @@ class OpenEvents:
         tailer = generation.tailer
         if event is None or tailer is None or tailer.rules.events is None:
             return False
-        # An unfinished line after the event does not belong to an event yet.
+        # The event is the last one only if no unfinished line follows it in the file.
         is_last = known.state.has_ended or event.end >= known.text_end
         if not is_last or known.partition != generation.partition or first.is_dead_letter:
             return False
@@ -137,7 +139,9 @@ def _event(generation: Generation) -> Block | None:
 
 
 def _is_read(generation: Generation) -> bool:
-    """Tell whether a file need not be waited for: it is fully read, failed, or far behind."""
+    """Tell whether later files need not wait for this file: it is fully read, failed, or far
+    behind.
+    """
     if generation.error or generation.is_archive or generation.read_queue is ReadQueue.BACKFILL:
         return True
     if generation.state is State.DRAINING or generation.state.has_ended:

@@ -87,8 +87,8 @@ class Reader:
             try:
                 measure = self._measures.of_copy(judgement)
             except Unreadable:
-                # Until its original is known, the copy would be read as a new file. So a later scan
-                # decides.
+                # The copy cannot be read, so do not apply the verdict yet. A later scan gives it
+                # again.
                 continue
             is_held = judgement.generation in held
             for generation in self.registry.apply(judgement, is_held, now_ms):
@@ -150,7 +150,7 @@ class Reader:
     def _is_given(self, judgement: Judgement) -> bool:
         """Tell whether everything that was read is committed.
 
-        If an event of several lines is unfinished, this call ends it without further lines.
+        If an event of several lines is unfinished, first let it be sent without further lines.
         """
         known = self.registry.generations[judgement.generation or ""]
         known.closes_event |= known.has_open_event
@@ -243,7 +243,7 @@ class Reader:
     # --- scans --------------------------------------------------------------------------------
 
     def _look_at_handles(self) -> dict[str, OpenStat]:
-        """Return the stat of each open handle, and close the handles whose file system is gone."""
+        """Return the stat of each open handle. Close handles whose file system was unmounted."""
         held: dict[str, OpenStat] = {}
         for name, handle in self.handles:
             try:
@@ -253,7 +253,7 @@ class Reader:
         return held
 
     def _disturbed(self, scan: FolderScan, now_ms: int) -> list[Seen]:
-        """Return the names of the scan that may belong to another file than before.
+        """Return the names that may belong to another file than in the last scan.
 
         If one name of a file is returned, its other names are returned too. With an archive's name,
         the file that the archive may be a copy of is returned as well.
@@ -280,7 +280,7 @@ class Reader:
         return found
 
     def _settle_handle(self, generation: Generation, now_ms: int) -> None:
-        """Keep the handle of a draining file open, and close the handle of an ended one."""
+        """Pin the handle of a draining file, and close the handle of a file that has ended."""
         handle = self.handles.get(generation.name)
         if handle is not None and handle.file != generation.file:
             # The generation continues in another file.
@@ -362,7 +362,7 @@ class Reader:
                 generation.stamp = None
                 return self._changed(generation, now_ms)
             data = memoryview(content)[len(before) :]
-        # Only now is it certain that these bytes belong to the generation.
+        # The bytes before the position are as expected, so the bytes read belong to the generation.
         generation.size = content_size(generation, held)
         generation.stamp = held.stamp
         if request.offset == 0:

@@ -11,8 +11,8 @@ class Turn:
     """The blocks read, to be handed out in order, and whether another read would return more.
 
     `wake_at_ms`: read the file again at this time. `others`: the files that must be read now too.
-    `joined`: the generation whose pending event begins the first block; both are handed out
-    together.
+    `joined`: the generation whose open event is the beginning of the first block. Both are handed
+    out together.
     """
 
     blocks: tuple[Block, ...] = ()

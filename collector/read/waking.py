@@ -49,8 +49,8 @@ class Waking(Enum):
     """The result of an attempt to begin reading a file."""
 
     AWAKE = "awake"
-    AGAIN = "again"  # another turn continues it
-    WAITING = "waiting"  # wait until the file changes
+    AGAIN = "again"  # another call continues the attempt
+    WAITING = "waiting"  # nothing to do until the file changes
     CHANGED = "changed"  # the content changed, and only a scan can tell the cause
 
 
@@ -156,7 +156,7 @@ class Waker:
             generation.refusal = None
             return
         generation.refusal = held.stamp, str(found)
-        # Without a tailer, no line of the file is sent when a one-shot run ends.
+        # Remove the tailer, so that a one-shot run sends no line of the file at its end.
         generation.tailer = generation.delivery = None
         raise Unreadable(str(found))
 
@@ -188,7 +188,10 @@ class Waker:
         held: OpenStat,
         now_ms: int,
     ) -> Waking:
-        """Give a sleeping archive a tailer once the archive was complete."""
+        """Take the next step towards reading a sleeping archive, and return the result.
+
+        An archive is read once it is complete and was compared with the known files.
+        """
         if generation.begins_at_end:
             _skip_archive(generation, handle, held)
             return Waking.WAITING
@@ -236,7 +239,7 @@ class Waker:
 
 
 def content_size(generation: Generation, held: OpenStat) -> int:
-    """Return how many bytes of content can be read. For an archive they are decompressed bytes."""
+    """Return the size of the readable content in bytes. For an archive it is decompressed."""
     if generation.archive is not None:
         return generation.archive.content_size or 0
     return held.size
@@ -250,7 +253,9 @@ def content_of(generation: Generation, handle: Handle, offset: int, length: int)
 
 
 def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
-    """Return whether another read, or only a longer file, can show the encoding."""
+    """Return AGAIN if another read can show the encoding, and WAITING if the file must grow
+    first.
+    """
     head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
     return Waking.AGAIN if head is None else Waking.WAITING
 
@@ -258,7 +263,7 @@ def _not_long_enough(generation: Generation, handle: Handle) -> Waking:
 def _aligned(
     generation: Generation, handle: Handle, evidence: Evidence, encoding: Encoding
 ) -> Evidence | Waking:
-    """Return the evidence of the next place that is between two code units.
+    """Return the evidence of the next offset that is between two code units.
 
     A position can be inside a code unit if the file was read as bytes before its input said UTF-16.
     """

@@ -1,10 +1,10 @@
-"""Dead letters: lines that could not be sent, with the reason and their place in the file.
+"""Dead letters: lines that could not be sent, with the reason and their offset in the file.
 
 This module is pure. A dead letter is sent in the same transaction as the lines before and after it.
 Its value holds as many bytes of the file as its topic accepts. It has these headers:
 - `reason`: overlong, invalid_bytes or damaged_archive
 - `topic`: the topic of the line
-- `file`, `offset` and `length`: where the line is, in (decompressed) bytes
+- `file`, `offset` and `length`: the line's byte range in the file, of an archive in its content
 - `key`: the key of the line if it differs from the key of the letter (empty for no key)
 - `header.NAME`: each header of the line
 """

@@ -74,7 +74,9 @@ class LagWatch:
         try:
             found = await self._brokers.progress_of(READER_GROUP, places)
         except (ClientError, ApiError) as error:
-            logger.debug("progress of the stream not known", extra=fields(reason=str(error)))
+            logger.debug(
+                "could not read the progress of the stream", extra=fields(reason=str(error))
+            )
         else:
             self._windows.told(found, self._clock())
         finally:

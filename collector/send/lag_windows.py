@@ -16,19 +16,23 @@ from typing import NamedTuple
 
 from protocol.types import TopicPartition
 
-DELAY_MS = 600  # how long the oldest line of a window waits until it is counted
-LIVE_MS = 60_000  # how long a partition is kept free after its last live line
-STANDSTILL_MS = 60_000  # Files no longer wait for a reader that has made no progress for so long.
-NOBODY_MS = 5_000  # the same for a reader that has never committed; a first batch takes less
-WISH_MS = 1_000  # a waiting file asks at least this often
+DELAY_MS = 600  # how long the stream takes for a full window
+LIVE_MS = 60_000  # how long the windows of a partition apply after its last live line
+# after this time without progress of the stream, files no longer wait for it
+STANDSTILL_MS = 60_000
+# after this time, files no longer wait for a stream that has never committed in the partition
+NOBODY_MS = 5_000
+WISH_MS = 1_000  # a waiting file calls `may_go_on` at least this often
 LINES_FIRST = 10_000
-LINES_MIN = 4_000  # a reader takes about as long for fewer lines
+LINES_MIN = 4_000  # smallest window; the stream takes about as long for fewer lines
 LINES_MAX = 200_000
 STEP_MAX = 1.5  # the largest factor by which a window grows or shrinks at once
 
 
 class ReadProgress(NamedTuple):
-    """How far a group has read a partition. `committed` is None if it has never read it."""
+    """The committed offset of a group in a partition (None if there is none), and the end of the
+    log.
+    """
 
     committed: int | None
     end: int
@@ -42,16 +46,16 @@ class _LagWindow:
     """
 
     newest: tuple[str, int] | None = None
-    """The file that last wrote live lines, and when."""
+    """The file that last wrote live lines, and the time."""
     other: tuple[str, int] | None = None
-    """The last other file that wrote live lines, and when."""
+    """The file that wrote live lines before that file, and the time."""
     handed_out: int = 0
     settled: int = 0
     size: float = LINES_FIRST
     was_full: bool = False
-    """Whether the window was full at some time since the committed offset last moved."""
+    """True if the window was full at some time since the committed offset last moved."""
     wished_ms: int | None = None
-    """When a file last asked whether it may send lines."""
+    """The time when a file last asked whether it may send lines."""
     asked_ms: int = 0
     settled_when_asked: int = 0
     progress: ReadProgress | None = None
@@ -59,10 +63,10 @@ class _LagWindow:
     settled_then: int = 0
     """The value of `settled` when `progress` was requested.
 
-    At least these lines are below its end.
+    At least these lines are below the end offset of `progress`.
     """
     moved_ms: int = 0
-    """When the committed offset last moved, or had nothing left to read."""
+    """The time when the committed offset last moved, or had nothing left to read."""
     ends: deque[tuple[int, int]] = field(default_factory=deque)
     """End offsets that the stream has not reached, each with the time when it was first seen."""
 
@@ -83,7 +87,8 @@ class _LagWindow:
     def has_room(self, now_ms: int) -> bool:
         """Tell whether a file that is far behind may send lines now."""
         if not self.is_wished(now_ms):
-            # The last answer about the progress is outdated, so forget it.
+            # No file has asked recently, so the last answer about the progress is outdated. Forget
+            # it.
             self.progress, self.moved_ms = None, now_ms
             self.ends.clear()
         self.wished_ms = now_ms
@@ -136,17 +141,17 @@ class LagWindows:
         self._of(place).handed_out += lines
 
     def settled(self, place: TopicPartition, lines: int) -> None:
-        """Count lines that were committed, which the partition's end offset includes from now
-        on."""
+        """Count lines whose transaction was committed; the end offset of their partition includes
+        them from now on.
+        """
         self._of(place).settled += lines
 
     def wrote_live(self, place: TopicPartition, name: str, now_ms: int) -> None:
-        """Note that a file that is not far behind wrote new lines."""
+        """Store that a file that is not far behind wrote new lines."""
         self._of(place).wrote_live(name, now_ms)
 
     def is_shared(self, place: TopicPartition, name: str, now_ms: int) -> bool:
-        """Tell whether another file writes live lines to the partition of a file that is far
-        behind."""
+        """Tell whether a file other than `name` has just written live lines to this partition."""
         window = self._windows.get(place)
         return window is not None and window.is_shared(name, now_ms)
 
@@ -163,7 +168,7 @@ class LagWindows:
         return [place for place, one in self._windows.items() if one.is_wished(now_ms)]
 
     def asked(self, places: Iterable[TopicPartition], now_ms: int) -> None:
-        """Note that the progress in these partitions is being requested.
+        """Remember that the progress in these partitions is being requested.
 
         There is one request at a time.
         """

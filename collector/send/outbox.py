@@ -61,8 +61,10 @@ class SendBatch:
 
 @dataclass(slots=True)
 class _PartitionQueue:
-    """The batches of one queue: open, full, and given back after an abort; in flight only a
-    count."""
+    """The batches of one queue: open ones, full ones and those given back.
+
+    In flight is a number.
+    """
 
     open: dict[TopicPartition, SendBatch] = field(default_factory=dict)
     full: deque[SendBatch] = field(default_factory=deque)
@@ -114,10 +116,12 @@ class SendQueues:
     def fit(
         self, place: TopicPartition, partition: TopicPartition, piece: Piece, read_queue: ReadQueue
     ) -> tuple[Piece | None, Block | None]:
-        """Return the part of the piece for which there is room, and the rest of its block.
+        """Return the part of the piece for which there is room, and the remaining part of its
+        block.
 
-        Nothing is added yet; `put` adds the part. Offer the rest again until nothing fits. The rest
-        of a group always fits, because its first records are already in a batch.
+        Nothing is added yet; `put` adds the first part. Offer the remaining part again until
+        nothing fits. The remaining records of a group always fit, because its first records are
+        already in a batch.
         """
         state = self._place(place)
         window = PARTITION_WINDOW if read_queue is ReadQueue.LIVE else BACKFILL_WINDOW
@@ -191,32 +195,34 @@ class SendQueues:
         return state is None or not state.is_suspect
 
     def acknowledged(self, batch: SendBatch) -> None:
-        """Note that the broker has acknowledged the batch, so its queue's window has room again."""
+        """Handle the acknowledgement of a batch. The window of its queue has room again."""
         self._places[batch.place].in_flight -= 1
 
     def settled(self, batch: SendBatch) -> None:
-        """Note that the batch is committed, and free its memory."""
+        """Handle the commit of a batch, and free its memory."""
         state = self._places[batch.place]
         state.is_suspect = False
         state.backoff.reset()
         self.bytes_held -= batch.raw_bytes
 
     def given_back(self, batch: SendBatch, *, was_acknowledged: bool) -> None:
-        """Note that the transaction of the batch was aborted, so the batch must be sent again."""
+        """Handle the abort of the batch's transaction, so that the batch is sent again."""
         state = self._places[batch.place]
         state.in_flight -= not was_acknowledged
         state.back.append(batch)
         state.back.sort(key=lambda other: other.number)
 
     def suspect(self, place: TopicPartition, now_ms: int) -> None:
-        """Mark a queue as the cause of a failed transaction. Later it is tried again, alone."""
+        """Mark a queue as the cause of a failed transaction. It is tried again later, without
+        others.
+        """
         state = self._places[place]
         state.is_suspect = True
         state.retry_at_ms = now_ms + state.backoff.next_ms()
 
     @property
     def retry_at_ms(self) -> int | None:
-        """When the next suspect queue is tried again; None if no queue is suspect."""
+        """The time when the next suspect queue is tried again; None if no queue is suspect."""
         times = [state.retry_at_ms for state in self._places.values() if state.is_suspect]
         return min(times, default=None)
 
@@ -293,7 +299,7 @@ class SendQueues:
 
 
 def _cut(piece: Piece, limit: int) -> list[Block]:
-    """Return the block of a piece in parts that each fit in an empty batch."""
+    """Divide the block of a piece into parts that each fit in an empty batch."""
     overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers))
     room = limit - overhead if limit > overhead else LINE_BYTES_MIN
     rules = LineRules(room, piece.block.cut_cr, Overlong.SPLIT)

@@ -94,7 +94,8 @@ class Positions:
             except UnreadableCheckpoint as error:
                 self.problems[f"positions {generation}"] = f"position of {generation}: {error}"
                 logger.error(
-                    "position not readable", extra=fields(generation=generation, reason=str(error))
+                    "a stored position cannot be read and is ignored",
+                    extra=fields(generation=generation, reason=str(error)),
                 )
         return found
 
@@ -131,14 +132,14 @@ class Positions:
         return records
 
     def committed(self) -> None:
-        """Note that the transaction with the records of the last `cut` was committed."""
+        """Handle the commit of the transaction with the records of the last `cut`."""
         for generation in self._cut:
             generation.committed()
         self._cut.clear()
         self._forgotten -= self._cut_forgotten
 
     def given_up(self) -> None:
-        """Note that the transaction was aborted. The next `cut` returns its records again."""
+        """Handle the abort of the transaction. The next `cut` returns its records again."""
         for generation in self._cut:
             generation.given_up()
         self._cut.clear()

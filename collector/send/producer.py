@@ -232,7 +232,7 @@ class Brokers:
             )
         except (ClientError, ApiError) as error:
             logger.warning(
-                "max.message.bytes not raised, so the longest lines are overlong",
+                "could not raise max.message.bytes, so the longest lines are overlong",
                 extra=fields(topics=",".join(raised), reason=str(error)),
             )
         await self._ask_limits(names)

@@ -1,9 +1,9 @@
-"""Put dead letters back as lines: choose and repair the letters, and note that it was done.
+"""Put dead letters back as lines: choose and repair the letters, and mark them as put back.
 
 This module is pure. A letter is identified by its partition and offset in the dead-letter topic.
 When its line is put back, a *note* is committed to the same partition in the same transaction. So a
 reader of committed records that reads the whole topic knows for each letter whether it was put
-back. A note has one header, `replayed`, with the place of the letter as `partition:offset`.
+back. A note has one header, `replayed`, with the letter's `partition:offset`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -74,8 +74,10 @@ class Repair:
 
 
 def note_of(headers: Headers) -> LetterPlace | None:
-    """Return the place of the letter that a note marks as put back; None if the record is no
-    note."""
+    """Return the partition and offset of the letter that a note marks as put back.
+
+    Return None if the record is not a note.
+    """
     for name, value in headers:
         if name == REPLAYED and value is not None:
             partition, _, offset = value.decode(errors="replace").partition(":")

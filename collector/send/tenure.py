@@ -1,8 +1,8 @@
 """Make this process the only collector of an instance, and notice a rival.
 
-To take over an instance fences the process that had it. Against a rival this is done only once: if
-the rival fences this process within a short time, this process ends. A process that was fenced only
-because it had paused for too long finds no claim except its own.
+Taking over an instance fences the process that had it. A process takes over again after it was
+fenced, but only once: if a rival fences it again within a short time, this process ends. A process
+that was fenced only because it had paused for too long finds no other claim than its own.
 """
 
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Tenure:
-    """The claims of one process on one host to an instance."""
+    """The claims to an instance that one process on one host has made."""
 
     def __init__(self, brokers: Brokers, instance: str, host: str, clock: Callable[[], int]):
         self._brokers = brokers
@@ -63,7 +63,9 @@ class Tenure:
             try:
                 stored = await self._brokers.read_positions(self._instance, self._held)
             except (ClientError, ApiError) as error:
-                logger.warning("positions not read", extra=fields(reason=str(error)))
+                logger.warning(
+                    "could not look for a rival collector", extra=fields(reason=str(error))
+                )
             else:
                 if stored.rival is not None:
                     return True

@@ -75,7 +75,7 @@ class TopicMaker:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When to call `step` even if nothing else happens."""
+        """The time at which `step` must be called even if nothing else happens."""
         return None if self._making is not None else min(self._retry_at_ms.values(), default=None)
 
     def stop(self) -> None:
@@ -100,7 +100,10 @@ class TopicMaker:
             for topic in topics:
                 self._retry_at_ms[topic] = self._clock() + RETRY_MS[1]
                 self.problems[topic] = str(error)
-            logger.warning("topics not created", extra=fields(topics=topics, reason=str(error)))
+            logger.warning(
+                "could not create topics, trying again",
+                extra=fields(topics=topics, reason=str(error)),
+            )
             return False
         for topic in topics:
             self._retry_at_ms.pop(topic, None)

@@ -12,10 +12,10 @@ from collector.text.decompressors import FAILURES, HEAD_BYTES_MAX, Compression, 
 from collector.text.fingerprint import Evidence
 
 CHUNK_BYTES = 64 << 10
-# Near damage, input is fed in small steps, because an error discards the output of its step.
+# Feed input in small steps near damage, because an error discards the output of its step.
 FINE_CHUNK_BYTES = 32
 OUT_BYTES = 256 << 10
-# The cost of a step or a member in bytes of content, even if it yields little.
+# The least cost of a step or a member, counted in bytes of content.
 STEP_WORK_BYTES = 32
 MEMBER_WORK_BYTES = 4 << 10
 
@@ -129,15 +129,15 @@ class CompressedFile:
         self._exam = Inflater(compression)
         self._fine_from: int | None = None
         self._last_fed = 0
-        # Resuming asks for the first bytes repeatedly before it reaches the old position.
+        # The first bytes of the content. Resuming asks for them several times before it reaches the
+        # old position.
         self._head = b""
         self._reader = Inflater(compression)
         self._window = b""
         self._window_start = 0
 
     def examine(self, read_raw: ReadRaw, raw_size: int) -> bool:
-        """Examine compressed bytes that were not examined yet. Return False if there are none
-        now."""
+        """Examine compressed bytes that were not examined yet. Return False if there are none."""
         exam = self._exam
         begun = exam.work
         while exam.work - begun < self._compression.turn_bytes and self.damage is None:
@@ -207,8 +207,7 @@ class CompressedFile:
         return True
 
     def _note_damage(self, exam: Inflater) -> None:
-        """Examine the archive again in small steps, because they find the exact place of the
-        damage."""
+        """Examine the archive again in small steps, which find the exact offset of the damage."""
         if self._fine_from is None:
             self._fine_from = self._last_fed
             self._exam = Inflater(self._compression, self._fine_from)

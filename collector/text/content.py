@@ -14,7 +14,7 @@ HEAD_BYTES = 512
 """The bytes of a file's start that are compared: a tar header, which is the longest signature."""
 _UTF_32_MARKS = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 _UNMARKED_BYTES = (8, 64)
-"""The least and the most bytes in which UTF-16 without a byte order mark is searched."""
+"""The least and the most first bytes that are examined for UTF-16 without a byte order mark."""
 _TEXT = frozenset((9, NEWLINE, 13, *range(32, 127)))
 
 _UNPACK = "unpack it and leave the archive out with `exclude`"
@@ -76,7 +76,8 @@ def no_lines(head: bytes, encoding: Encoding, *, is_unpacked: bool = False) -> N
     already decompressed, so a compressed file inside them is refused.
     """
     for signature, name, remedy in _SIGNATURES:
-        # In other encodings a byte above 127 can begin a letter.
+        # A signature with a first byte above 127 is valid only in UTF-8, because in other encodings
+        # such a byte can begin a letter.
         if head.startswith(signature) and (signature[0] < 128 or encoding.name == UTF_8):
             return NoLines(name, remedy)
     if _is_tar(head):
@@ -113,8 +114,7 @@ def _other_text(head: bytes, encoding: Encoding) -> NoLines | None:
 
 
 def _is_tar(head: bytes) -> bool:
-    """Tell whether the bytes are a tar header, by the checksum that tar headers of all ages
-    have."""
+    """Tell whether the bytes are a tar header, by the checksum that all versions of tar write."""
     if len(head) < HEAD_BYTES or not head[0]:
         return False
     try:

@@ -116,7 +116,7 @@ def encoded_size_max(piece: Piece) -> int:
 
 
 def size_bound(piece: Piece) -> int:
-    """Return a rough upper bound of the encoded size without looking at the lines.
+    """Return a rough upper bound of the encoded size, computed without the lengths of the lines.
 
     It is about ten bytes per line too high.
     """
@@ -171,8 +171,10 @@ def _sizes_max(piece: Piece) -> Positions:
 
 
 def _encode_few(piece: Piece, first_delta: int) -> bytes:
-    """Encode records one by one. It serves blocks with few records, and records that hold
-    newlines."""
+    """Encode records one by one.
+
+    Use it for blocks with few records, and for records with newlines.
+    """
     block = piece.block
     key, tail = _key_octets(piece.key), header_octets(piece.headers)
     out = []
@@ -255,7 +257,10 @@ def _front(key: bytes, total: int, delta: int, length: int) -> bytes:
 
 
 def _without(filled: bytearray, places: Positions) -> list[bytes | memoryview]:
-    """Return the bytes without those at `places`: as slices if these are few, else by a mask."""
+    """Return the data without the bytes at some indices, as slices.
+
+    Few bytes are removed by slicing, many bytes by a mask.
+    """
     view = memoryview(filled)
     if len(places) * FEW_BYTES > len(filled):
         keep = np.ones(len(filled), dtype=np.bool_)
@@ -269,9 +274,10 @@ def _without(filled: bytearray, places: Positions) -> list[bytes | memoryview]:
 def _fill_column(
     octets: Octets, places: Positions, zigzag: Positions, sizes: Positions | None, width: int
 ) -> list[Positions]:
-    """Write a varint at each place, and return the places of the surplus bytes.
+    """Write a varint at each index in `places`, and return the indices of surplus bytes.
 
-    Every place has room for `width` bytes. A varint that is narrower leaves bytes over.
+    Every varint has room for `width` bytes. A narrower varint leaves surplus bytes, which the
+    caller removes.
     """
     surplus = []
     for index in range(width):

@@ -57,7 +57,7 @@ class Encoding:
     line_end: int = NEWLINE
 
     is_raw: bool = field(init=False)
-    """Whether the value of a record has exactly the bytes of the source."""
+    """True if the value of a record has exactly the bytes of the source."""
     unit_bytes: int = field(init=False)
     """The number of bytes of a code unit. Lines begin and end between two code units."""
 
@@ -94,7 +94,8 @@ class Encoding:
         return np.frombuffer(whole, dtype=np.uint8 if self.unit_bytes == 1 else np.uint16)
 
     def text_begins(self, data: memoryview, begins: Positions) -> Positions:
-        """Return for each index in `begins` the index of the first byte from there that is not NUL.
+        """Return for each line start in `begins` the index of the line's first byte that is not
+        NUL.
 
         The caller makes sure that such a byte exists.
         """

@@ -112,6 +112,6 @@ def _source_ends(block: Block) -> Positions | None:
 
 
 def _text(value: FieldValue) -> bytes:
-    # A lone surrogate is written as a JSON escape.
+    # Write a lone surrogate as a JSON escape, because UTF-8 cannot encode it.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return text.encode(errors="backslashreplace")

@@ -19,7 +19,8 @@ HASH_BYTES = 16
 TRAIL_HASH_BYTES = 8  # short, because older marks only support other evidence
 KEPT_LENGTHS = (64, 256, 1024)
 TRAIL_LENGTH = 8
-MARK_DISTANCE_BYTES = 4096  # from the last mark to the end of bytes read in one go
+# distance of the last mark from the end of the bytes that were read at once
+MARK_DISTANCE_BYTES = 4096
 
 Bytes = bytes | bytearray | memoryview
 

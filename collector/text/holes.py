@@ -30,15 +30,15 @@ _NOWHERE = -1
 
 
 class Holes:
-    """What is known about the NULs after the text that was read of one file."""
+    """The known NULs after the text that was read of one file."""
 
     def __init__(self, encoding: Encoding):
         self.run: NulRun | None = None
         """The NULs that follow the text read last."""
         self.trusted_end = 0
-        """NULs before this offset that other text follows are no longer in doubt."""
+        """Text may no longer replace NULs before this offset if other text follows them."""
         self.has_nuls = False
-        """Whether the bytes of the last `cut` held NULs."""
+        """True if the bytes of the last `cut` held NULs."""
         self._encoding = encoding
 
     def run_at(self, place: int) -> NulRun | None:
@@ -61,7 +61,7 @@ class Holes:
             self.run = None
 
     def is_short_look_enough(self) -> bool:
-        """Tell whether the next read is known to end in many NULs."""
+        """Tell whether a short read is enough, because it will find many NULs."""
         return self.run is not None and self.run.start == _NOWHERE
 
     def scan(self, data: memoryview) -> None:
@@ -73,7 +73,7 @@ class Holes:
     def cut(self, offset: int, data: memoryview) -> memoryview:
         """Return the bytes before the first NULs that are in doubt or that no text follows."""
         units = self._encoding.units(data)
-        # NULs that end lines are not holes.
+        # If NULs end the lines, every NUL is a line end and no hole.
         self.has_nuls = self._encoding.ends_with_newline and bool(len(units)) and not units.min()
         if not self.has_nuls:
             self.run = None

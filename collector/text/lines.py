@@ -18,7 +18,7 @@ from collector.text.fingerprint import Evidence
 
 
 class Overlong(StrEnum):
-    """How a line longer than the limit is handled."""
+    """The handling of a line longer than the limit."""
 
     SPLIT = "split"
     CUT = "cut"

@@ -127,7 +127,7 @@ class _Writer:
         """The source offset at which each line begins, followed by the offset at which the last one
         ends."""
         self.is_plain = True
-        """Whether no lines have been joined so far."""
+        """True if no lines have been joined so far."""
         self._begin = 0
         self._records: list[_Record] = []
         self._record_ends: list[int] = []

@@ -77,10 +77,11 @@ class Tailer:
         self._searched: Evidence | None = None
         self._long_line: _LongLine | None = None
         self._is_long_next = False
-        """Whether the text after the last whole line is too long to be part of an event."""
+        """True if the text after the last whole line is too long to be part of an event."""
         self.pending: Block | None = None
-        """The whole lines of an event that the next line may continue. The caller must end the
-        event."""
+        """The complete lines of the last event, if the next line may continue it. The caller
+        decides when the event ends.
+        """
         self._holes = Holes(rules.encoding)
 
     @property

@@ -17,6 +17,6 @@ class ReadLimit:
         return None if now_ms >= self._free_at_ms else int(self._free_at_ms) + 1
 
     def took(self, size_bytes: int, now_ms: int) -> None:
-        """Note that `size_bytes` of the input's files were read."""
+        """Count `size_bytes` that were read from the input's files."""
         begun_ms = max(self._free_at_ms, now_ms)
         self._free_at_ms = begun_ms + size_bytes * 1000 / self._bytes_per_second

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-RATE_SAMPLES = 40  # one per tick of the agent
+RATE_SAMPLES = 40  # the agent adds one sample per tick
 
 
 class Rate:

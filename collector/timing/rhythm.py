@@ -24,7 +24,7 @@ class Rhythm:
         self._bytes = 0
 
     def handed_out(self, read_queue: ReadQueue, size_bytes: int, now_ms: int) -> None:
-        """Note that lines were put into batches."""
+        """Count lines that were put into batches."""
         self._bytes += size_bytes
         if read_queue is ReadQueue.LIVE:
             self._live_ms = now_ms if self._live_ms is None else self._live_ms
@@ -32,7 +32,7 @@ class Rhythm:
             self._backfill_ms = now_ms if self._backfill_ms is None else self._backfill_ms
 
     def changed(self, now_ms: int) -> None:
-        """Note that a position record changed although no lines were read."""
+        """Remember that a position record changed although no lines were read."""
         self._changed_ms = now_ms if self._changed_ms is None else self._changed_ms
 
     def cut(self, now_ms: int) -> None:
@@ -43,7 +43,7 @@ class Rhythm:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When a commit is due; None while there is nothing to commit."""
+        """The time when a commit is due; None while there is nothing to commit."""
         if self._bytes >= self._commit_bytes:
             return self._cut_ms
         times = []

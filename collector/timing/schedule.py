@@ -74,20 +74,22 @@ class Schedule(Generic[Name, Place]):
         return len(self._queues[read_queue])
 
     def park(self, name: Name, place: Place) -> None:
-        """Keep a file back until `place` has room again."""
+        """Keep a file back until its partition has room again."""
         self.drop(name)
         self._place[name] = place
         self._parked.setdefault(place, OrderedDict()).setdefault(name)
 
     def release(self, place: Place) -> list[Name]:
-        """Return the files that were parked for a place, in order. The caller queues them again."""
+        """Return the files that were parked for a partition, in order. The caller queues them
+        again.
+        """
         names = list(self._parked.pop(place, ()))
         for name in names:
             del self._place[name]
         return names
 
     def places(self) -> list[Place]:
-        """Return the places for which files are parked."""
+        """Return the partitions for which files are parked."""
         return list(self._parked)
 
     def delay(self, name: Name, until_ms: int) -> None:
@@ -104,7 +106,7 @@ class Schedule(Generic[Name, Place]):
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the next delay ends; None if no file is delayed."""
+        """The time when the next delay ends; None if no file is delayed."""
         return min(self._delayed.values(), default=None)
 
     def drop(self, name: Name) -> None:

@@ -1,7 +1,7 @@
-"""Reads the cluster for the plan of an order, and carries the plan out.
+"""Reads the cluster for the plan of a user's change, and carries the plan out.
 
-One order runs at a time, with its own client and a time limit, so the sampler never waits for an
-order. `operations` decides what an order changes; this module does not.
+One change runs at a time, with its own client and a time limit, so the sampler never waits for a
+change. `operations` computes the plans; this module sends the requests.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ Reader = tuple[str, int, int]
 
 
 class OperationFailed(Exception):
-    """A request to the cluster failed. The text says why, and whether the order can have been
-    carried out.
+    """A request to the cluster failed. The text says why, and whether the change can have been
+    made.
     """
 
 
@@ -56,7 +56,7 @@ class Orders(Protocol):
     """An object that makes plans and carries them out: `Operator`, or a test's script."""
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
-        """Return the plan of an order as of now. Raise OperationFailed."""
+        """Return the plan for an order with the cluster's present state. Raise OperationFailed."""
         ...
 
     async def carry_out(self, plan: Plan) -> str:
@@ -65,7 +65,7 @@ class Orders(Protocol):
 
 
 class Operator:
-    """Carries out orders on the brokers at `bootstrap_servers`."""
+    """Makes and carries out plans on the brokers at `bootstrap_servers`."""
 
     def __init__(self, bootstrap_servers: str, stream_group: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -73,7 +73,7 @@ class Operator:
         self._one_at_a_time = asyncio.Lock()
 
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
-        """Return the plan of an order as of now. Raise OperationFailed."""
+        """Return the plan for an order with the cluster's present state. Raise OperationFailed."""
         async with self._cluster() as cluster:
             match order:
                 case CreateTopic():
@@ -113,7 +113,7 @@ class Operator:
 
     @asynccontextmanager
     async def _cluster(self) -> AsyncIterator[Cluster]:
-        """Return a client for one order. Raise OperationFailed for every error that the brokers
+        """Return a client for one plan. Raise OperationFailed for every error that the brokers
         return.
         """
         try:
@@ -130,7 +130,7 @@ class Operator:
                     await cluster.close()
         except TimeoutError as error:
             raise OperationFailed(
-                f"no answer within {TIMEOUT_S:.0f} s: the order may have been carried out"
+                f"no answer within {TIMEOUT_S:.0f} s: the change may have been made"
             ) from error
         except FAILURES as error:
             raise OperationFailed(say(error)) from error

@@ -1,9 +1,10 @@
-"""The plan of each order that a user gives on the page.
+"""The plan for each change that a user requests on the page.
 
-This module is pure. A plan says what an order would change in the cluster as it was read a moment
-ago, or why the order is refused. `basis` holds all values that the plan depends on. If `basis` has
-changed when the user confirms, nothing is done and the page shows the new plan. So the plan that is
-carried out is exactly the plan that was shown, with the same offsets.
+This module is pure. An *order* is the user's request. A plan says what the order would change in
+the cluster as it was read a moment ago, or why the order is refused. `basis` holds all values that
+the plan depends on. If `basis` has changed when the user confirms, nothing is done and the page
+shows the new plan. So the plan that is carried out is exactly the plan that was shown, with the
+same offsets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,8 @@
-"""The orders that a user can give on the page, and how an order is made of a form's fields.
+"""The user's requests to change the cluster, parsed from the fields of a form.
 
-This module is pure. An order says what the user wants. It does not depend on the state of the
-cluster. `operations` makes a plan of it.
+This module is pure. Such a request is called an *order*, because the word request is used for
+Kafka's requests. An order does not depend on the state of the cluster. `operations` makes a plan of
+it.
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class AlterTopic:
 class DeleteRecords:
     """Records to delete: all below an offset, before a time, or up to the log's end.
 
-    If `partitions` is None, the order is for all partitions.
+    If `partitions` is None, records of all partitions are deleted.
     """
 
     topic: str
@@ -61,7 +62,7 @@ class DeleteRecords:
 class ResetOffsets:
     """New offsets for a group.
 
-    If no topics are named, all topics with commits of the group get them.
+    If no topics are named, all topics in which the group has committed offsets are reset.
     """
 
     group_id: str
@@ -102,7 +103,9 @@ def order_of(operation: Operation, words: Mapping[str, str], now_ms: int) -> Ord
     """
     for name, text in words.items():
         if len(text) > FIELD_CHARS_MAX:
-            raise ValueError(f"{name}: found {len(text)} characters, expected {FIELD_CHARS_MAX}")
+            raise ValueError(
+                f"{name}: found {len(text)} characters, expected at most {FIELD_CHARS_MAX}"
+            )
     match operation:
         case Operation.CREATE_TOPIC:
             settings = settings_of(words.get("settings", ""))

@@ -1,8 +1,8 @@
 """The pages on which a user with the token changes the cluster: `/admin` and below.
 
 When a user submits a form, the page shows the plan. When the user confirms the plan, the page shows
-the outcome. Both work without scripts. An order must come from a page of this site (Origin), in a
-session (cookie), with the secret in the session's forms. Every order writes two audit lines to the
+the outcome. Both work without scripts. A form must come from a page of this site (Origin), in a
+session (cookie), with the secret in the session's forms. Every change writes two audit lines to the
 log and to the stored events: one before and one after it is carried out.
 """
 
@@ -78,7 +78,7 @@ class Admin:
         return self.show(request, "operation.html", values | more, code)
 
     def events(self) -> list[Event]:
-        """Return the audit lines of the last orders, newest first."""
+        """Return the audit lines of the last changes, newest first."""
         if self.sampler.recorder is None:
             return []
         try:
@@ -90,8 +90,8 @@ class Admin:
     def note(self, who: str, plan: Plan, result: str) -> None:
         """Write an audit line. Raise OperationFailed if it cannot be written."""
         changes = "; ".join(f"{e.what}: {e.before} → {e.after}" for e in plan.effects)
-        logger.warning("admin", extra=fields(who=who, order=plan.says, result=result,
-                                             effects=changes))  # fmt: skip
+        logger.warning("change made on the page", extra=fields(who=who, order=plan.says,
+                                                  result=result, effects=changes))  # fmt: skip
         recorder = self.sampler.recorder
         if recorder is None:
             return
@@ -100,7 +100,7 @@ class Admin:
             recorder.store.note([Event(self.clock_ms(), ADMIN_EVENT, text, result != "begun")])
         except sqlite3.Error as error:
             raise OperationFailed(
-                f"the order was not carried out, because the history cannot be written: {error}"
+                f"nothing was changed, because the history cannot be written: {error}"
             ) from error
 
     def readers(self, order: Order) -> list[Reader]:
@@ -137,9 +137,13 @@ def _add_door(router: APIRouter, admin: Admin) -> None:
                 words.get("token", ""), words.get("who", ""), admin.clock_ms()
             )
         except (NotFromHere, Refused) as error:
-            logger.warning("admin refused", extra=fields(address=_address(request), why=error))
+            logger.warning(
+                "login on the page refused", extra=fields(address=_address(request), why=error)
+            )
             return admin.entry(request, str(error), 403)
-        logger.warning("admin entered", extra=fields(who=session.who, address=_address(request)))
+        logger.warning(
+            "login on the page", extra=fields(who=session.who, address=_address(request))
+        )
         answer = RedirectResponse(f"{admin.root}/admin", 303)
         answer.set_cookie(
             COOKIE, session.key, path=f"{admin.root}/", httponly=True, samesite="strict",

@@ -1,7 +1,7 @@
 """Sessions of users who gave the token, and the plans that each session was shown.
 
 This module is pure. The key of a session is only in its cookie. The session's forms have another
-secret, so that a page of another site cannot give orders with the browser's cookie. Each plan has a
+secret, so that a page of another site cannot send a form with the browser's cookie. Each plan has a
 ticket, which can be used once. Sessions and plans are only in memory, so they end with the process.
 """
 
@@ -21,7 +21,7 @@ WHO_CHARS_MAX = 60
 
 
 class Refused(Exception):
-    """The error for a login or an order that is refused. Its text says why."""
+    """The error for a login or a form that is refused. Its text says why."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""How the kinds of rules about changes of the cluster are measured.
+"""Measures the kinds of rules about changes of the cluster.
 
 This module is pure. While the brokers do not answer, all these values are unknown, so open alerts
 stay open.
@@ -21,7 +21,10 @@ def _is_known(snapshot: Snapshot) -> bool:
 
 
 def _flags(found: Iterable[Advice]) -> list[Observed]:
-    """Return one breach for each advice. A subject without one is gone, which closes its alert."""
+    """Return one breach for each advice.
+
+    A subject without advice is missing in the result, which closes its alert.
+    """
     return [Observed(one.subject, 1.0, one.text, PAGE) for one in found]
 
 

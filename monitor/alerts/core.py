@@ -2,8 +2,8 @@
 
 This module is pure: the time of each check is an argument. An alert opens when its limit has been
 exceeded for the rule's `for`. It closes when the value has been well within the limit for the
-rule's `clear`. An unknown value neither opens an alert nor closes one. When a subject is gone, such
-as a deleted group, its alerts close.
+rule's `clear`. An unknown value neither opens an alert nor closes one. When a subject no longer
+exists, such as a deleted group, its alerts close.
 
 There is no queue. Each alert records the state that the receiver was last sent, and a message has
 the changes since then. So a receiver that was unreachable for hours gets one message with the
@@ -195,7 +195,7 @@ class Alerts:
 
 
 def _well_value(rule: Rule) -> float:
-    """Return the best possible value, which closes the alert of a subject that is gone."""
+    """Return the best possible value. It closes the alert of a subject that no longer exists."""
     return float("inf") if rule.is_below else 0.0
 
 

@@ -1,4 +1,4 @@
-"""How each kind of rule is measured in a snapshot, and its expression for Prometheus.
+"""Measures each kind of rule in a snapshot, and gives its expression for Prometheus.
 
 This module is pure. A subject whose measurement is unknown has the value None. A rule whose source
 could not be read has None instead of a list of subjects.
@@ -133,7 +133,7 @@ def _concerned(rule: Rule, snapshot: Snapshot) -> Iterator[GroupView]:
 def _unseen(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
     """Return unknown values for the groups that were not polled yet; None before a broker answered.
 
-    These groups are not gone, so an alert that an earlier process opened stays open.
+    These groups exist, so an alert that an earlier process opened stays open.
     """
     if snapshot.kafka_at_ms is None:
         return None

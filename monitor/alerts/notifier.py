@@ -87,7 +87,9 @@ class Notifier:
             self.problem = f"alerts are not delivered: {error}"
             wait_ms = self._backoff.next_ms()
             self._retry_at_ms = digest.at_ms + wait_ms
-            logger.warning("alerts not delivered", extra=fields(why=error, again_in_ms=wait_ms))
+            logger.warning(
+                "alerts not delivered, trying again", extra=fields(why=error, again_in_ms=wait_ms)
+            )
             if isinstance(error, WebhookUnanswered):
                 self._give_up_on_unanswered(digest)
             return

@@ -19,8 +19,9 @@ SUBJECTS_WITH_FAULTS = (
     Kind.THROTTLE_LEFT,
     Kind.RACKS_DOUBLED,
 )
-"""The kinds whose subjects are only those with the fault, or with work that can have it. Without
-such a subject all is well."""
+"""The kinds that measure only subjects with the fault, or with work that can have the fault. If
+such a kind has no subject, all is well.
+"""
 
 
 @dataclass(frozen=True, slots=True)

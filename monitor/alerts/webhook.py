@@ -118,7 +118,7 @@ class _Exchange:
         with self._lock:
             if self._is_cut:
                 found.close()
-                raise TimeoutError("the deadline has passed")
+                raise TimeoutError("the message has reached its time limit")
             # TLS moves the descriptor to another object, so keep a duplicate that `cut` can shut
             # down.
             self._socket = found.dup()
@@ -160,7 +160,7 @@ class _TrackedConnection(http.client.HTTPConnection):
         self._create_connection = exchange.connect
 
     def getresponse(self) -> http.client.HTTPResponse:
-        """Note that the whole message has been sent, then read the answer."""
+        """Record that the whole message has been sent, then read the answer."""
         self._exchange.is_sent = True
         return super().getresponse()
 

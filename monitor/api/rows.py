@@ -34,7 +34,11 @@ MOVES_LISTED_MAX = 20
 
 
 def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
-    """Return lag as plain rows, `per` partition, topic or group; sorted; unknown is null."""
+    """Return one row of plain values for each lag, sorted. An unknown value is None.
+
+    With `per` partition or topic, a group has a row for each of them. With `per` group it has one
+    row.
+    """
     rows: list[dict[str, object]] = []
     if per == "group":
         rows.extend(_unseen_row(group_id) for group_id in snapshot.unseen)

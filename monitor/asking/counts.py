@@ -27,13 +27,13 @@ KEYS_ASKED = 40
 KEYS_SHOWN = 8
 STRIP_KEYS = 3
 METRICS_MAX = 100
-# Added to the UTC time at which a local day starts, so that the result has that day's date.
+# The time that is added to the UTC start of a local day, so that the sum has that day's date.
 DATE_MARGIN_S = 13 * 3_600
 SIZES = {"1m": 60, "1h": 3_600, "1d": 86_400}
 ADDITIVE = ("count", "sum")
 QUANTILES = ("p50", "p95", "p99")
 LEAST_PERCENT = Decimal("0.01")
-# More digits than any number in the database has, so results are exact.
+# The precision of decimals. No number in the database has as many digits, so results are exact.
 EXACT = Context(prec=80)
 BAR_STEP, BAR_WIDTH, BAR_HEIGHT = 4, 3, 24
 

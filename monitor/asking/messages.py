@@ -43,7 +43,7 @@ INDENT = "  "
 
 
 class Begin(StrEnum):
-    """The place at which the records to show begin."""
+    """The start of the records to show."""
 
     LATEST = "latest"
     EARLIEST = "earliest"

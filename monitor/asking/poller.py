@@ -64,7 +64,7 @@ from sinks.read import ask_mysql, ask_redis
 PART_TIMEOUT_S = 1.5
 KAFKA_TIMEOUT_MS = 2_000
 SILENT_TIMEOUT_MS = 500
-"""The time-out in the rest of a cycle in which a broker did not answer."""
+"""The time-out of the remaining requests of a cycle after a broker did not answer."""
 
 CYCLE_TIMEOUT_S = 8.0
 GROUPS_MAX = 500
@@ -193,8 +193,8 @@ class Poller:
 
     async def _ask_kafka(self, cluster: Cluster, now_ms: int) -> KafkaReading:
         admin = Admin(cluster)
-        # Do this first, because it closes the connections to brokers that do not answer. The
-        # requests below then go to other brokers.
+        # Ask whether brokers are alive first, because this closes the connections to brokers that
+        # do not answer. The requests below then go to other brokers.
         silent = await ask_nodes(cluster, self._nodes)
         is_any_silent = any(one.error for one in silent.values())
         self._timeout_ms = SILENT_TIMEOUT_MS if is_any_silent else KAFKA_TIMEOUT_MS
@@ -203,7 +203,7 @@ class Poller:
         self._heard(isinstance(quorum, QuorumInfo))
         topics = topic_readings(metadata, await self._reassignments(cluster))
         widest = sum(len(topic.partitions) for topic in topics if not topic.internal)
-        # Read the commits before the ends, so that records that are read in between can only
+        # Read the commits before the ends, so that a record that arrives in between can only
         # overstate a lag.
         groups = await self._read_groups(cluster, admin, widest, now_ms)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
@@ -307,7 +307,7 @@ class Poller:
         self._group_ids = watched(states, self._stream_group)
         if (left_out := len(states) - len(self._group_ids)) != self._left_out:
             self._left_out = left_out
-            logger.warning("too many groups, some are not polled", extra=fields(count=left_out))
+            logger.warning("too many groups, so some are not polled", extra=fields(count=left_out))
         ids = self._turns.due(
             self._group_ids, now_ms, rows_at_most=rows_at_most, always=self._stream_group
         )
@@ -333,7 +333,7 @@ class Poller:
         return found, errors
 
     def _heard(self, is_whole: bool) -> None:
-        """Shorten the time-out when a broker stops answering in the middle of a cycle."""
+        """Shorten the time-out of the next requests if a broker did not answer this one."""
         if not is_whole:
             self._timeout_ms = SILENT_TIMEOUT_MS
 

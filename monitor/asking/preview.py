@@ -15,12 +15,12 @@ from protocol.own_command import CommandFailed, run_command
 
 AT_ONCE_MAX = 1
 TIMEOUT_S = 20.0
-"""For a whole answer, including the wait for other users."""
+"""The time limit for a whole answer, including the wait for other users."""
 
 NAME_CHARACTERS_MAX = 4_096
 FILES_OFFERED_MAX = 20
 _FOUND, _NO_FORMAT_FITS = 0, 3
-"""Exit codes of the command."""
+"""The exit codes after which the command's output is a detection."""
 
 
 class PreviewFailed(Exception):

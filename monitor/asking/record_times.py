@@ -132,7 +132,7 @@ class RecordTimes:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[Place]:
-        """Return the places at which a commit has not moved although the log has offsets after it.
+        """Return each place whose commit has not moved although the log has offsets after it.
 
         The commit is compared with the last poll of the group.
         """

@@ -21,10 +21,12 @@ from monitor.state.reading import GroupReading
 from protocol.types import TopicPartition
 
 ROWS_A_CYCLE = 2_000
-"""Partitions that one cycle polls; a single group may have more."""
+"""The most partitions that one cycle polls; a single group may have more."""
 
 EARLY_ROWS_A_CYCLE = 10_000
-"""Further partitions for groups without a status yet: 200,000 take 40 seconds."""
+"""The most further partitions that one cycle polls, for groups without a status yet. At this pace
+200,000 partitions take 40 seconds.
+"""
 
 LOOKS_TO_SETTLE = SAMPLES_TO_JUDGE + LOOKS_TO_OPEN - 1
 NEVER_MS = -1
@@ -54,7 +56,7 @@ class _Turn:
 
 
 class Turns:
-    """When each group was last polled, and how many partitions it had then."""
+    """The time of each group's last poll, and the number of its partitions at that time."""
 
     def __init__(
         self, rows_a_cycle: int = ROWS_A_CYCLE, early_rows_a_cycle: int = EARLY_ROWS_A_CYCLE

@@ -24,7 +24,7 @@ Details = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Counts:
-    """How many partitions a broker leads, has, lags in and gives away."""
+    """The number of partitions by broker: led, assigned, out of sync, and being removed."""
 
     leads: Counter[int | None] = field(default_factory=Counter)
     replicas: Counter[int] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ def broker_views(
 
 
 NO_REPLICA = QuorumReplicaView(-1, "", None, None, None, None)
-"""The place of a broker that the quorum does not name."""
+"""The quorum facts of a broker that the quorum does not name: all unknown."""
 
 
 def _counted(kafka: KafkaReading) -> _Counts:

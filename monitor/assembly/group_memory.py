@@ -24,13 +24,15 @@ Item = TypeVar("Item")
 
 def _commits() -> History[TopicPartition]:
     # Commits are used for rates only, so a short window is enough. There is a series for every
-    # reader and partition, so a long one would cost much memory.
+    # reader and partition, so a long window would cost much memory.
     return History(window_ms=RATE_SPAN_MS)
 
 
 @dataclass(slots=True)
 class GroupMemory:
-    """A group's commits of the last minute or of its last polls, and the samples of its readers."""
+    """What the monitor remembers of a group: its commits of the last minute or of its last polls,
+    and the samples of its readers.
+    """
 
     commits: History[TopicPartition] = field(default_factory=_commits)
     windows: dict[TopicPartition, Window] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class GroupMemory:
             del self.windows[row]
 
     def window(self, row: TopicPartition) -> Window:
-        """Return the window of one reader."""
+        """Return the recent samples of the reader of one partition; empty for a new reader."""
         found = self.windows.get(row)
         if found is None:
             found = self.windows[row] = Window()

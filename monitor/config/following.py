@@ -1,4 +1,4 @@
-"""Follows changes of the configuration file, so that pages describe the inputs and metrics of now.
+"""Follows changes of the configuration file, so that pages describe the present inputs and metrics.
 
 Only the appliance can parse the file, so the monitor runs a command of the appliance that prints
 the monitor's part as JSON. A file with faults changes nothing; the supervisor reports its faults.
@@ -52,6 +52,6 @@ class UpdateWatch:
             self._configured.now = MonitorUpdate.model_validate_json(said)
         except (CommandFailed, ValidationError) as error:
             logger.warning(
-                "changed inputs and metrics are not shown, the old ones stay",
+                "changed inputs and metrics are not shown; the earlier ones stay",
                 extra=fields(file=reload.file, why=error),
             )

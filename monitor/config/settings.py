@@ -43,9 +43,7 @@ class ClusterSection(BaseModel):
     @classmethod
     def _check_name(cls, value: str) -> str:
         if not _CLUSTER.fullmatch(value):
-            raise ValueError(
-                f"found {value!r}, expected small letters, digits, - and at most 40 of them"
-            )
+            raise ValueError(f"found {value!r}, expected at most 40 small letters, digits and '-'")
         return value
 
     @field_validator("bootstrap_servers")
@@ -126,7 +124,9 @@ class MonitorSection(BaseModel):
     @classmethod
     def _check_root_path(cls, value: str) -> str:
         if not _ROOT_PATH.fullmatch(value):
-            raise ValueError(f"found {value!r}, expected a path without an end, such as /millrace")
+            raise ValueError(
+                f"found {value!r}, expected a path such as /millrace, without / at its end"
+            )
         return value
 
     @field_validator("hosts")
@@ -214,7 +214,7 @@ class MonitorReloadSettings(BaseModel):
 
 
 class PreviewSettings(BaseModel):
-    """How the page detects the format of a file.
+    """The settings for detecting the format of a file.
 
     `folder` is the folder whose files can be previewed. `command` prints the detection of the file
     that is its last argument as JSON.

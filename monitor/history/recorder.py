@@ -57,7 +57,7 @@ class Recorder:
             self._keep(kept)
         except sqlite3.Error as error:
             self.problem = f"the history cannot be written: {error}"
-            logger.warning("history not written", extra=fields(why=error))
+            logger.warning("the history cannot be written", extra=fields(why=error))
             self._bucket = {}
         else:
             self.problem = None

@@ -271,7 +271,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA synchronous=NORMAL")
         with closing(database.execute("PRAGMA quick_check(1)")) as found:
             if found.fetchone()[0] != "ok":
-                raise sqlite3.DatabaseError("the file is damaged")
+                raise sqlite3.DatabaseError("the history file is damaged")
         with database:
             database.execute(
                 "CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, name TEXT UNIQUE)"

@@ -1,14 +1,16 @@
-"""The status of a reader of a partition, by the rules of Burrow (LinkedIn's lag monitor) over ten
-minutes.
+"""The status of a reader of a partition, by the rules of Burrow (LinkedIn's lag monitor).
 
 This module is pure. A reader is one group in one partition. Its window holds at most 60 samples,
 ten seconds apart, each with the committed offset and the lag of one moment. As in Burrow, there is
-no threshold on the lag, and the rules have the same order. As in Burrow, a reader whose lag was 0
-is good; here only for the next two minutes.
+no threshold on the lag, and the rules have the same order.
 
-Four rules differ from Burrow. A status needs five samples over two minutes. A lag that stays within
-5 % is steady. An unknown lag has a status of its own. A group without members is empty, never
-stopped. A bad status begins after two samples in a row and ends after three.
+These rules differ from Burrow:
+- A status needs five samples over two minutes.
+- A reader whose lag was 0 is good only for the next two minutes.
+- A lag that stays within 5 % is steady.
+- An unknown lag has a status of its own.
+- A group without members is empty, never stopped.
+- A bad status begins after two samples in a row and ends after three.
 """
 
 import itertools

@@ -88,7 +88,9 @@ class Sampler:
         """Run one cycle; publish and return the new snapshot."""
         reading = await self._source.read(self._clock_ms())
         for error in reading.errors:
-            logger.debug("source away", extra=fields(source=error.source, reason=error.text))
+            logger.debug(
+                "a source does not answer", extra=fields(source=error.source, reason=error.text)
+            )
         snapshot = assemble(
             reading,
             self.snapshot,

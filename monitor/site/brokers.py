@@ -20,11 +20,14 @@ from monitor.views.changes import leaving_text, skew_facts
 from protocol.reassignment import original_replicas
 
 MAPPED_PARTITIONS_MAX = 200
-"""The number of partitions up to which all are drawn. Of more partitions, only those are drawn that
-are not well or move."""
+"""The number of partitions up to which all are drawn. If there are more, only partitions that move
+or have a fault are drawn.
+"""
 
 MAPPED_CELLS_MAX = 200
-"""The largest number of cells in that case, so that the page keeps its size."""
+"""The largest number of cells that are drawn then, so that the page does not grow with the
+cluster.
+"""
 
 UNDER_LISTED_MAX = 200
 

@@ -75,7 +75,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The picture: stations and reaches in order."""
+    """The picture of the mill: its stations, and the reaches between them, in order."""
 
     files: Station
     to_collector: Reach
@@ -91,7 +91,7 @@ class Flow:
 
 
 def flow_of(snapshot: Snapshot, stream_group: str) -> Flow:
-    """Return the picture of a snapshot."""
+    """Return the picture of the mill for a snapshot."""
     collector, stream = snapshot.part("collector"), snapshot.part("stream")
     sinks = tuple(
         _sink(part, snapshot) for name in ("mysql", "redis") if (part := snapshot.part(name))

@@ -48,7 +48,7 @@ def stuck_parts(snapshot: Snapshot | None) -> dict[str, str]:
 
 
 def waiting_turns(snapshot: Snapshot | None) -> dict[str, str]:
-    """Return what each part waits for that takes its turn in a rolling restart."""
+    """Return for each part that waits in a rolling restart what it waits for."""
     if snapshot is None:
         return {}
     return {part.name: part.turn for part in snapshot.parts if part.turn is not None}

@@ -29,7 +29,7 @@ class MoveRow:
 
 @dataclass(frozen=True, slots=True)
 class MovesView:
-    """The table: those that stand first, then those that copy, then those in a queue."""
+    """The table of reassignments: stalled ones first, then copying ones, then queued ones."""
 
     rows: tuple[MoveRow, ...]
     says: str

@@ -86,7 +86,7 @@ class Site:
         }
 
     def overview(self, snapshot: Snapshot, range_key: str) -> Values:
-        """Return the values of `/`."""
+        """Return the values that the page `/` shows."""
         span, axis = self._past.axis(snapshot, range_key)
         brokers = [part.name for part in snapshot.parts if part.name.startswith("broker-")]
         wanted = [
@@ -113,7 +113,7 @@ class Site:
         }
 
     def counts_page(self, size: str, only: str | None) -> Values:
-        """Return the values of `/counts` and `/counts/<name>`."""
+        """Return the values that the pages `/counts` and `/counts/<name>` show."""
         size = size if size in SIZES else "1m"
         asked = Asked(0) if self.counts is None else self.counts.latest(SIZES[size])
         views = [view for view in self._views(asked) if only in (None, view.name)]
@@ -128,7 +128,7 @@ class Site:
         }
 
     def stream(self, snapshot: Snapshot, range_key: str, stages_key: str) -> Values:
-        """Return the values of `/stream`."""
+        """Return the values that the page `/stream` shows."""
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
         missed = not_counted(snapshot)
@@ -153,7 +153,7 @@ class Site:
         }  # fmt: skip
 
     def groups(self, snapshot: Snapshot, sort: str, query: str) -> Values:
-        """Return the values of `/groups`."""
+        """Return the values that the page `/groups` shows."""
         found = [group for group in snapshot.groups if query.lower() in group.group_id.lower()]
         found.sort(key=lambda group: _group_rank(group, sort))
         shown = found[:GROUPS_SHOWN_MAX]
@@ -169,7 +169,7 @@ class Site:
     def group(
         self, snapshot: Snapshot, group: GroupView | None, range_key: str, sort: str
     ) -> Values:
-        """Return the values of `/groups/<id>`."""
+        """Return the values that the page `/groups/<id>` shows."""
         assert group is not None, "the route looked"
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
@@ -201,7 +201,7 @@ class Site:
         }
 
     def topics(self, snapshot: Snapshot, query: str) -> Values:
-        """Return the values of `/topics`."""
+        """Return the values that the page `/topics` shows."""
         found = [topic for topic in snapshot.topics if query.lower() in topic.name.lower()]
         found.sort(key=lambda topic: (topic.internal, topic.name))
         readers: dict[str, list[str]] = {}
@@ -217,7 +217,7 @@ class Site:
         }
 
     def topic(self, snapshot: Snapshot, name: str, range_key: str) -> Values:
-        """Return the values of `/topics/<name>`."""
+        """Return the values that the page `/topics/<name>` shows."""
         topic = snapshot.topic(name)
         assert topic is not None, "the route looked"
         span, axis = self._past.axis(snapshot, range_key)
@@ -242,7 +242,7 @@ class Site:
         }
 
     def brokers(self, snapshot: Snapshot) -> Values:
-        """Return the values of `/brokers`."""
+        """Return the values that the page `/brokers` shows."""
         own = {part.name: part for part in snapshot.parts if part.name.startswith("broker-")}
         return {
             "map": brokers_view(snapshot),
@@ -265,7 +265,7 @@ class Site:
         }
 
     def collector(self, snapshot: Snapshot, range_key: str) -> Values:
-        """Return the values of `/collector`."""
+        """Return the values that the page `/collector` shows."""
         span, axis = self._past.axis(snapshot, range_key)
         letters, _ = self._past.events(snapshot, axis)
         return {
@@ -280,7 +280,7 @@ class Site:
         }
 
     def alerts(self, snapshot: Snapshot) -> Values:
-        """Return the values of `/alerts`."""
+        """Return the values that the page `/alerts` shows."""
         section = self.settings.section.alerts
         notifier = self.notifier
         return {

@@ -39,7 +39,9 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How the configuration states the limit of a kind: its key, its units and an example."""
+    """The form in which the configuration states the limit of a kind: its key, units and an
+    example.
+    """
 
     key: str | None
     units: tuple[Unit, ...]

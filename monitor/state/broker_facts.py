@@ -1,4 +1,4 @@
-"""What a change of the cluster does to each broker: rack, levels, cordon, copies.
+"""The facts about brokers that matter while the cluster changes: rack, levels, cordon, copies.
 
 This module has only data classes. A value that no broker reports is None.
 """
@@ -25,7 +25,7 @@ class BrokerFacts:
     copies: int | None = None
     """The number of replicas that this broker copies."""
     queued: int | None = None
-    """How many of them wait until other copies are done."""
+    """The number of these replicas that wait until other copies are done."""
     is_out_of_room: bool | None = None
     log_bytes: int | None = None
 
@@ -35,7 +35,8 @@ NO_FACTS = BrokerFacts()
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A broker that is cordoned: how many replicas are left on it, of the most since then.
+    """A cordoned broker: the replicas that are left on it, and the most that it had since the
+    cordon.
 
     `is_emptied` is true while a reassignment takes replicas away from it.
     """

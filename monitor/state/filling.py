@@ -20,7 +20,8 @@ REACH_MS_MIN = DAY_MS
 HOURS_MIN = 12
 # If the last measurement is older, the pace is unknown, because it can have changed since.
 AGE_MS_MAX = 2 * HOUR_MS
-# Retention does not free this share of the disk within an hour, so a person has cleaned up.
+# If more than this share of the disk becomes free within an hour, a person has cleaned up, because
+# retention does not free so much.
 CLEANED_SHARE = 0.05
 DAYS_WARNING = 30.0
 
@@ -30,7 +31,7 @@ Room = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How many bytes of a disk are used up each day, measured over `reach_ms`.
+    """The bytes by which the free space of a disk shrinks each day, measured over `reach_ms`.
 
     The number is negative if the free space grows.
     """

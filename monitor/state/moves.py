@@ -1,9 +1,9 @@
-"""The reassignments under way: how far each is, how fast it goes, and why it stands.
+"""The reassignments under way: their progress, their speed, and why some do not advance.
 
-This module is pure: the time of each look is an argument. The rates and the remaining times are
-those of `protocol/copy_progress`, which `millrace reassign` uses too. A broker of the mill reports
-the size of each of its replicas, and why a copy waits. Another cluster reports neither, so there
-the bytes are unknown.
+This module is pure: the time of each polling cycle is an argument. The rates and the remaining
+times are those of `protocol/copy_progress`, which `millrace reassign` uses too. A broker of the
+mill reports the size of each of its replicas, and why a copy waits. Another cluster reports
+neither, so there the bytes are unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from protocol.reassignment import awaited_replicas, effective_min_isr, target_re
 from protocol.types import TopicPartition
 
 STILL_SHOWN_MS = 30_000
-"""The time without a byte after which a copy without another reason counts as standing."""
+"""The time without a byte after which a copy without another reason counts as stalled."""
 
 SHARE_MAX = 0.99
 """The largest share that is shown. Only the metadata say that a reassignment is complete."""
@@ -25,8 +25,10 @@ COPIED = "everything is copied; the controller completes it next"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCopy:
-    """What a broker reports about a replica that it copies. `waits_for` has the words of its
-    `/status`: queue, throttle, room."""
+    """A replica that a broker copies, as that broker reports it.
+
+    `waits_for` has the words of the broker's `/status`: queue, throttle, room.
+    """
 
     missing_bytes: int | None
     waits_for: tuple[str, ...] = ()
@@ -85,8 +87,11 @@ class MovingPartition:
 
 @dataclass(frozen=True, slots=True)
 class BrokersNow:
-    """The brokers as reasons need them. `away` has, for each broker that is not in service, since
-    when; None if that is unknown. The other sets have the brokers with a rate of 0."""
+    """The state of the brokers, from which the reason of a stalled copy follows.
+
+    `away` has the brokers that are not in service, each with the time since when (None: unknown).
+    The other sets have the brokers whose limit for copies is 0 bytes a second.
+    """
 
     away: Mapping[int, str | None] = field(default_factory=dict)
     receive_nothing: frozenset[int] = frozenset()
@@ -112,15 +117,15 @@ class MoveView:
     is_about: bool
     """True if the bytes are an estimate, because the topic is compacted."""
     waits: str
-    """Why it stands, as text for people; empty if it goes on."""
+    """The reason why the reassignment does not advance, as text; empty if it advances."""
     is_queued: bool
-    """True if other copies go first. Then it can stand for a long time without a fault."""
+    """True if other copies must end first. Such a wait can be long without a fault."""
     still_since_ms: int
-    """Since when no byte has come and no replica has got in sync."""
+    """The time since which no byte was copied and no replica got in sync."""
     is_done: bool = False
     """True if everything is copied, so that only the controller's record is missing."""
     is_measured: bool = True
-    """False if nothing reports the bytes, so that they cannot tell whether the copy goes on."""
+    """False if no broker reports the bytes, so it is unknown whether the copy advances."""
 
     @property
     def name(self) -> str:
@@ -129,13 +134,13 @@ class MoveView:
 
     @property
     def is_standing(self) -> bool:
-        """True if it stands for another reason than a queue."""
+        """True if the reassignment does not advance, for another reason than a queue."""
         return bool(self.waits) and not (self.is_queued or self.is_done)
 
 
 @dataclass(slots=True)
 class _MoveTrack:
-    """One reassignment over several looks."""
+    """The samples of one reassignment."""
 
     copying: tuple[int, ...]
     progress: CopyProgress = field(default_factory=CopyProgress)
@@ -145,15 +150,17 @@ class _MoveTrack:
 
 @dataclass(slots=True)
 class MoveMemory:
-    """The reassignments of the last look, with the samples of their sizes."""
+    """The reassignments of the last polling cycle, with the samples of their sizes."""
 
     _tracks: dict[TopicPartition, _MoveTrack] = field(default_factory=dict)
 
     def look(
         self, moving: Iterable[MovingPartition], brokers: BrokersNow, now_ms: int
     ) -> tuple[MoveView, ...]:
-        """Add a sample for each reassignment and return their state. Those that are not named any
-        more are forgotten."""
+        """Add a sample for each reassignment and return their state.
+
+        Reassignments that are missing in `moving` are forgotten.
+        """
         before, self._tracks = self._tracks, {}
         found = []
         for one in moving:
@@ -167,7 +174,7 @@ class MoveMemory:
 
 
 def in_order(moves: Iterable[MoveView]) -> list[MoveView]:
-    """Return those that stand first, then those that copy, then those in a queue."""
+    """Return stalled reassignments first, then copying ones, then queued ones."""
     return sorted(moves, key=lambda one: (one.is_queued, not one.is_standing))
 
 
@@ -226,7 +233,7 @@ def _share(to_go: int | None, full: int | None) -> float | None:
 
 
 def _reason(one: MovingPartition, brokers: BrokersNow, still_ms: int) -> tuple[str, bool]:
-    """Return why a reassignment stands, and whether it only waits in a queue."""
+    """Return why a reassignment does not advance, and whether it only waits in a queue."""
     if one.leader is None:
         return "the partition has no leader", False
     away = [node for node in one.copying if node in brokers.away]
@@ -265,22 +272,22 @@ def _uncompleted(one: MovingPartition) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MovesSum:
-    """All reassignments together. Rates are in bytes a second."""
+    """The sums over all reassignments. Rates are in bytes a second."""
 
     count: int
     queued: int
     standing: int
     unknown: int
-    """The number of those whose bytes are unknown."""
+    """The number of reassignments whose bytes are unknown."""
     to_go: int
-    """The bytes of the others."""
+    """The bytes to copy of all reassignments whose bytes are known."""
     rate: float | None
     eta_s: float | None
     is_endless: bool
 
 
 def sum_of(moves: Sequence[MoveView]) -> MovesSum:
-    """Add up the reassignments. The time is that of all remaining bytes at the present rate."""
+    """Add up the reassignments. `eta_s` is the time for all remaining bytes at the present rate."""
     known = [one.to_go for one in moves if one.to_go is not None]
     to_go = sum(known)
     rates = [one for one in moves if one.rate is not None and one.writes is not None]

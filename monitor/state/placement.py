@@ -1,4 +1,4 @@
-"""How evenly replicas and leaders are spread, and which partitions break the rule of racks.
+"""The spread of replicas and leaders over the brokers, and partitions that break the rack rule.
 
 This module is pure. The rule is that of the placement: a partition uses as many racks as it can. A
 broker that is cordoned or not in service gets no new replica, so its rack does not count as one
@@ -13,8 +13,9 @@ from monitor.state.snapshot import PartitionView, Snapshot
 from protocol.reassignment import target_replicas
 
 UNEVEN_MIN = 2
-"""The least difference between two brokers that a plan could level. A number of replicas that does
-not divide by the number of brokers makes a difference of 1."""
+"""The least difference between two brokers that a plan could level. A difference of 1 cannot be
+levelled if the brokers' number does not divide the number of replicas.
+"""
 
 UNEVEN_SHARE = 0.1
 """The difference between the fullest and the emptiest broker, as a share of the mean, from which
@@ -23,7 +24,7 @@ UNEVEN_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The least and the most of something that a broker has, and the mean of all brokers."""
+    """The least and the greatest number that a broker has, and the mean of all brokers."""
 
     least: int
     most: int
@@ -31,21 +32,24 @@ class Spread:
 
     @property
     def is_uneven(self) -> bool:
-        """True if a plan is worth its copies."""
+        """True if the difference is large enough to justify the copies of a plan."""
         apart = self.most - self.least
         return apart >= UNEVEN_MIN and apart > self.mean * UNEVEN_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How evenly the brokers that take replicas share them, and how many leaders each has."""
+    """The spread of replicas over the brokers that get new ones, and that of leaders."""
 
     replicas: Spread
     leaders: Spread
 
 
 def skew_of(snapshot: Snapshot) -> Skew | None:
-    """Return the skew; None with fewer than two brokers that can take replicas."""
+    """Return how unevenly replicas and leaders are spread.
+
+    Return None if fewer than two brokers can take replicas.
+    """
     usable = usable_brokers(snapshot)
     if len(usable) < 2:
         return None
@@ -73,7 +77,8 @@ def racks_of(snapshot: Snapshot) -> dict[int, str]:
 
 def doubled_racks(snapshot: Snapshot) -> dict[str, int]:
     """Return by topic how many partitions have two replicas in one rack although another rack could
-    take one. Without racks nothing is doubled."""
+    take one. Empty if the brokers have no racks.
+    """
     racks, usable = racks_of(snapshot), usable_brokers(snapshot)
     if not racks:
         return {}

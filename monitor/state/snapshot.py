@@ -34,8 +34,8 @@ class PartView:
     """One part of the mill as its own `/status` reports it.
 
     `details` is from the last status that the part answered. `supervised` is the part's state in
-    the supervisor's words, and `turn` why it still waits for its turn in a rolling restart. `words`
-    has the part's last log lines before the supervisor gave it up.
+    the supervisor's words. `turn` says what the part waits for in a rolling restart. `words` has
+    the part's last log lines before the supervisor gave it up.
     """
 
     name: str
@@ -83,7 +83,7 @@ class BrokerView:
     quorum_lag: int | None = None
     facts: BrokerFacts = NO_FACTS
     leaving: Leaving | None = None
-    """None unless the broker is cordoned."""
+    """The replicas that are left on a cordoned broker; None for any other broker."""
 
     @property
     def state(self) -> str:
@@ -143,7 +143,7 @@ class PartitionView:
     followers: tuple[FollowerView, ...] = ()
     """The followers as a Millrace leader reports them."""
     adding_replicas: tuple[int, ...] = ()
-    """The replicas that a reassignment adds. They copy records and do not count yet."""
+    """The replicas that a reassignment adds. Until its end they only copy records."""
     removing_replicas: tuple[int, ...] = ()
     """The replicas that a reassignment takes away when it completes."""
 
@@ -309,7 +309,7 @@ class Snapshot:
     moves: tuple[MoveView, ...] = ()
     """The reassignments under way, by partition."""
     round_ended: str | None = None
-    """Why a rolling restart ended before all brokers had their turn; None unless it did."""
+    """The reason why a rolling restart ended before all brokers were restarted; else None."""
     disks: tuple[DiskView, ...] = ()
     unparsed_share: float | None = None
     """The share of the lines of the last ten minutes that did not parse."""

@@ -1,7 +1,7 @@
 """Changes of the cluster in words: what is under way, and what an operator must do about it.
 
 This module is pure. The page, the alerts, the API, `millrace status` and `doctor` show the same
-sentences. The page orders nothing, so each sentence comes with the command to type.
+sentences. The page changes nothing itself, so each sentence comes with the command to type.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from monitor.views import render
 from protocol.reassignment import FOLLOWER_LIST, FOLLOWER_RATE, LEADER_LIST, LEADER_RATE
 
 STANDS_MS = 300_000
-"""The time without a byte after which a reassignment stands."""
+"""The time without a copied byte after which a reassignment counts as stalled."""
 
 GONE_MS = 600_000
 """The time after which a broker that is away and has replicas is reported."""
@@ -28,7 +28,10 @@ ADD_VOTER = "for a broker N that does not vote: ./millrace broker add N --voter"
 
 @dataclass(frozen=True, slots=True)
 class ClusterOperation:
-    """A change under way. `commands` are pairs of what a command does, and the command."""
+    """A change under way.
+
+    `commands` are pairs: the effect of a command in words, and the command.
+    """
 
     kind: str
     text: str
@@ -158,7 +161,7 @@ def behind_ms(snapshot: Snapshot) -> float | None:
 
 
 def move_text(move: MoveView) -> str:
-    """Return when a reassignment can be done, or why it stands."""
+    """Return when a reassignment can be done, or why it does not advance."""
     if move.waits:
         return move.waits
     if move.is_endless and move.writes is not None:
@@ -193,7 +196,7 @@ def still_ms(move: MoveView, now_ms: int) -> float | None:
 
 
 def standing_text(moves: Sequence[MoveView]) -> str:
-    """Return the sentence about reassignments of one topic that stand; empty without any."""
+    """Return the sentence about stalled reassignments of one topic; empty if there are none."""
     if not moves:
         return ""
     why = moves[0].waits or "no byte comes"

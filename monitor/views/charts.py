@@ -41,7 +41,7 @@ class LineView:
     area: str = ""
     """In a stacked chart, the area between this line and the line below.
 
-    `style` is an area's then.
+    Then `style` is the style of an area.
     """
 
 
@@ -214,7 +214,7 @@ def _top(series: Mapping[str, Slots], plot: Plot) -> float:
 def _stretches(
     slots: Slots, gap_slots: int, gaps: Sequence[tuple[int, int]]
 ) -> list[list[tuple[int, tuple[float, float, float]]]]:
-    """Split the known slots into runs, each of which one line can join."""
+    """Split the slots with values into runs. A line joins the values of one run."""
     found: list[list[tuple[int, tuple[float, float, float]]]] = []
     last: int | None = None
     for index, slot in enumerate(slots):
@@ -264,7 +264,9 @@ def band_of(slots: Slots, top: float, gap_slots: int, gaps: Sequence[tuple[int, 
 
 
 def _newest(slots: Slots, text: Text, axis: Axis) -> str:
-    """Return the newest value as text, unless it is so old that the chart ends with a gap."""
+    """Return the newest value as text; "unknown" if it is older than a gap, "measuring" without
+    any.
+    """
     for slot in reversed(slots[-axis.gap_slots - 1 :]):
         if slot is not None:
             return text(slot[0])

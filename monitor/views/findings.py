@@ -20,7 +20,7 @@ from monitor.views import render
 from monitor.views.links import group_href, part_page
 
 CATCHING_UP_MS = 10_000
-"""A live stream always has lines before it that are younger than this."""
+"""The unread lines of a stream that keeps up are younger than this."""
 
 GLYPHS = {"good": "●", "warn": "▲", "bad": "✕", "unknown": "?", "idle": "○"}
 

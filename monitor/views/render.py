@@ -52,7 +52,7 @@ def size(value: object) -> str:
         if abs(amount) < 1024 or unit == _SIZES[-1]:
             return f"{amount:,.0f} {unit}" if unit == "B" else f"{amount:,.1f} {unit}"
         amount /= 1024
-    raise AssertionError("the last unit takes every amount")
+    raise AssertionError("unreachable, because the last unit has no upper limit")
 
 
 def duration(milliseconds: float | None) -> str:
@@ -72,7 +72,7 @@ def duration(milliseconds: float | None) -> str:
         if whole >= length:
             rest = whole % length // sub_length
             return f"{whole // length} {unit}" + (f" {rest} {sub}" if rest else "")
-    raise AssertionError("60 seconds are a minute")
+    raise AssertionError("unreachable, because 60 seconds are shown as a minute")
 
 
 def percent(share: float) -> str:
@@ -346,7 +346,7 @@ def counted_up(value: object) -> str:
 
 
 FORMAT_FAULT = "format:"
-"""How the reasons begin of lines that are none of their input's format."""
+"""The beginnings of the reasons for lines that do not have their input's format."""
 
 
 def to_detect(rows: Iterable[Mapping[str, Any]]) -> str | None:

@@ -29,10 +29,12 @@ HARD_PRESSED = 0.8
 """With at least this share of busy time, the stream is limited by its busiest stage."""
 
 LABEL_WIDTH_MIN, LABEL_WIDTH_SMALL = 3.0, 12.0
-"""The width in per cent from which a segment shows its number, on any screen and on a phone."""
+"""The least width in per cent from which a segment shows its number: on any screen, and on a
+phone.
+"""
 
 TOTAL_ROOM = 0.88
-"""The width of the longest bar in per cent; its length in words stands behind it."""
+"""The width of the longest bar in per cent; its duration is written after it."""
 
 Values = Mapping[str, float]
 

@@ -64,8 +64,11 @@ async def describe_acls(
 async def create_acls(
     cluster: "Cluster", entries: Iterable[AclEntry], *, timeout_ms: int | None = None
 ) -> None:
-    """Create ACLs. Those that are there already stay. Raises ApiError for the first that is
-    refused; the others are created."""
+    """Create ACLs. An ACL that exists already is no error.
+
+    If the cluster refuses some of them, it creates the others, and this raises ApiError for the
+    first refused one.
+    """
     request = CreateAclsRequest(
         creations=[
             AclCreation(

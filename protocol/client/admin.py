@@ -192,7 +192,7 @@ class Admin:
     ) -> None:
         """Send a change to the controller until every item is done.
 
-        `outcomes` reads its answers.
+        `outcomes` returns the result of each item in a response.
         """
         done: set[str] = set()
         uncertain = False
@@ -285,11 +285,17 @@ class Admin:
     async def describe_groups(
         self, group_ids: Collection[str], *, timeout_ms: int | None = None
     ) -> dict[str, GroupDescription]:
-        """Return state and members of groups; a group that failed has its error."""
+        """Return the state and members of groups.
+
+        A group that cannot be described has its error.
+        """
         return await describe_groups(self.cluster, group_ids, timeout_ms=timeout_ms)
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-        """Return the brokers of the cluster. A broker before Kafka 2.8 is asked with Metadata."""
+        """Return the brokers of the cluster.
+
+        Brokers older than Kafka 2.8 get a Metadata request.
+        """
 
         async def attempt(left_ms: int) -> ClusterDescription:
             try:

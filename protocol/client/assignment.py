@@ -34,7 +34,7 @@ Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """A group member as the leader knows it. The member got `owned` in `generation_id`."""
+    """A group member as the leader knows it. It got the partitions `owned` in `generation_id`."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -80,8 +80,8 @@ def decode_subscription(
     """Decode a member's metadata. Raises WireError for malformed bytes.
 
     Version 1 added a field for the owned partitions, and version 2 a field for their generation. In
-    earlier versions both are in the assignor's user data. `trusts_user_data` reads them from there,
-    if members give all partitions back before they join.
+    earlier versions both are in the assignor's user data. With `trusts_user_data` they are always
+    read from the user data, because eager members give their partitions back before they join.
     """
     message, version = _decode(ConsumerProtocolSubscription, metadata)
     owned = [
@@ -179,7 +179,7 @@ def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
 def _count(packed: Packed, data: bytes, position: int) -> int:
     """Read a size or count.
 
-    Raises ValueError if it is negative, because reading would go backwards.
+    Raises ValueError for a negative number, because it would move the read position backwards.
     """
     (count,) = packed.unpack_from(data, position)
     if count < 0:
@@ -192,9 +192,11 @@ def _decode(cls: type[M], data: bytes) -> tuple[M, int]:
     try:
         (version,) = _VERSION.unpack_from(data)
     except StructError:
-        raise WireError(f"{cls.__name__} has no version") from None
+        raise WireError(
+            f"{cls.__name__} ends inside its version, after {len(data)} bytes"
+        ) from None
     if version < 0:
-        raise UnknownVersion(f"{cls.__name__} v{version} is not known")
+        raise UnknownVersion(f"{cls.__name__} has version {version}, expected 0 or more")
     known = min(version, cls.valid_versions[-1])
     message, _ = cls.decode(data, known, _VERSION.size)
     return message, version

@@ -25,7 +25,7 @@ PartitionCounts = Mapping[str, int]
 
 
 def assign_range(members: Members, partition_counts: PartitionCounts) -> Assignment:
-    """Give each member neighbouring partitions of each topic. The first members get one more."""
+    """Give each member consecutive partitions of each topic. The first members get one more."""
     assignment: Assignment = {member.member_id: [] for member in members}
     subscribers: dict[str, list[str]] = defaultdict(list)
     for member in sorted(members, key=lambda member: member.order):

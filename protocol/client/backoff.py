@@ -23,7 +23,7 @@ class Backoff:
 
     def next_ms(self) -> int:
         """Count a failure, and return how long to wait after it."""
-        # The shift is bounded, or the number would grow forever.
+        # Limit the shift, so that the number stays small after many failures.
         wait_ms = min(self.max_ms, self.base_ms << min(self.failures, 30))
         self.failures += 1
         return max(1, round(wait_ms * self._rng.uniform(1 - JITTER, 1 + JITTER)))

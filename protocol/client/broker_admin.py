@@ -19,14 +19,16 @@ FENCED_SINCE = 2
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """One registered broker, with its address on the listener that was asked."""
+    """One registered broker, with its address on the listener that received the request."""
 
     node_id: int
     host: str
     port: int
     rack: str | None
     is_fenced: bool
-    """True for a broker that is away or has not caught up yet."""
+    """True if the controller has fenced the broker, because the broker sends no heartbeats or has
+    not caught up with the metadata log.
+    """
 
 
 async def registered_brokers(
@@ -34,8 +36,8 @@ async def registered_brokers(
 ) -> Mapping[int, RegisteredBroker]:
     """Return the registered brokers by id, fenced ones included (KIP-1073).
 
-    Brokers before Kafka 4.0 and Millrace 1.0.0-rc1 do not name the fenced ones. Raises ApiError,
-    and BrokerUnreachable, ConnectionLost and UnsupportedVersion as the cluster does.
+    Brokers before Kafka 4.0 and Millrace 1.0.0-rc1 leave the fenced ones out. Raises ApiError and
+    the errors of `Cluster.request`.
     """
 
     async def attempt(left_ms: int) -> Mapping[int, RegisteredBroker]:
@@ -56,11 +58,10 @@ async def registered_brokers(
 
 
 async def unregister_broker(cluster: "Cluster", node_id: int) -> None:
-    """Remove the registration of a broker that will not come back. Any broker takes the request.
+    """Remove the registration of a broker that will not come back. Any broker accepts the request.
 
     The request is sent once. Raises ApiError (BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for a
-    broker that is in service or has replicas), and BrokerUnreachable and ConnectionLost as the
-    cluster does.
+    broker that is in service or has replicas) and the errors of `Cluster.request`.
     """
     response: UnregisterBrokerResponse = await cluster.request(
         None, UnregisterBrokerRequest(broker_id=node_id)

@@ -1,9 +1,9 @@
 """A cluster as its clients see it: leaders, coordinators, and requests to each broker.
 
 Brokers are addressed by id. Their addresses come from metadata. The bootstrap servers are used
-while no other broker is known or reachable. Only one metadata request is under way at a time. The
-search for metadata and coordinators is repeated here. For all other requests the caller decides
-whether to repeat them.
+while no other broker is known or reachable. Only one metadata request is under way at a time. This
+module retries requests for metadata and coordinators. The caller decides whether to retry any other
+request.
 """
 
 import asyncio
@@ -263,7 +263,7 @@ class Cluster:
     async def connection(self, node_id: int, purpose: str = GENERAL) -> Connection:
         """Return the connection to a broker for a purpose, and open it if needed.
 
-        Raises BrokerUnreachable, and then forgets all leaderships of that broker.
+        If the broker is unreachable, forget all its leaderships and raise BrokerUnreachable.
         """
         if node_id not in self._addresses:
             await self._refresher.ask((), False, self.request_timeout_ms)
@@ -318,7 +318,7 @@ class Cluster:
 
     def _link(self, node_id: int, purpose: str) -> NodeLink:
         if self._is_closed:
-            raise ClientClosed("the cluster's client was closed")
+            raise ClientClosed("this client of the cluster is closed")
         link = self._links.get((node_id, purpose))
         if link is None:
             link = self._links[node_id, purpose] = self._new_link(*self._addresses[node_id])
@@ -344,7 +344,7 @@ class Cluster:
         The next broker is tried only if nothing was sent to the previous one.
         """
         if self._is_closed:
-            raise ClientClosed("the cluster's client was closed")
+            raise ClientClosed("this client of the cluster is closed")
         deadline = self.now_ms() + timeout_ms
         reasons: list[str] = []
         for link in self._links_by_promise():
@@ -369,7 +369,7 @@ class Cluster:
         self.rng.shuffle(known)
         bootstrap = self.rng.sample(self._bootstrap, len(self._bootstrap))
         links = known + bootstrap
-        # The sort is stable, so the random order is kept among equals.
+        # The sort is stable, so links with equal keys stay in random order.
         links.sort(key=lambda link: (link.ready is None, link.is_backing_off))
         return links
 

@@ -196,14 +196,16 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline):
                 await self._room.acquire()
         except TimeoutError as error:
-            raise RequestTimedOut(f"{self.in_flight_max} requests wait for {self.peer}") from error
+            raise RequestTimedOut(
+                f"{self.in_flight_max} earlier requests to {self.peer} are still unanswered"
+            ) from error
         left_ms = max(1, round((deadline - self._loop.time()) * 1000))
         try:
             future = self.send(request, timeout_ms=left_ms)
         except BaseException:
             self._room.release()
             raise
-        # The room is released when the response arrives, even if the caller has been cancelled.
+        # The response releases the room when it arrives, even if the caller has been cancelled.
         self._waiting[-1].holds_room = True
         return await future
 
@@ -231,7 +233,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop when the connection is established."""
-        # This is a cast, because transports of other loops have the methods without the base class.
+        # Use a cast, because transports of other event loops have these methods but not the base
+        # class.
         self._transport = cast(asyncio.Transport, transport)
         self._is_secured = transport.get_extra_info("sslcontext") is not None
         if self.is_closed:
@@ -261,7 +264,8 @@ class Connection(asyncio.BufferedProtocol):
                     return
         except WireError as error:
             logger.warning(
-                "broker sent a malformed response", extra=fields(peer=self.peer, error=error)
+                "broker sent a malformed response; closing the connection",
+                extra=fields(peer=self.peer, error=error),
             )
             self._end(ConnectionLost(f"{self.peer} sent a malformed response: {error}"))
 
@@ -301,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
             request = request.build(version)
         chunks = encode_request_chunks(request, version, correlation_id, self.client_id)
         if self._is_secured:
-            # Each write would become a separate TLS record.
+            # Pass all chunks in one call, because each write would become a separate TLS record.
             self._transport.writelines(chunks)
             return
         for chunk in chunks:
@@ -319,11 +323,11 @@ class Connection(asyncio.BufferedProtocol):
             )
         answer: Message | None = None
         if waiting.api_key == ApiKey.API_VERSIONS and _is_unsupported_version(frame):
-            # This error comes in version 0 even if another version was requested, and some brokers
-            # encode it incorrectly. Only the code is needed.
+            # An answer with this error is encoded in version 0, and some brokers encode the rest of
+            # it incorrectly. Only the code is needed.
             answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         elif not waiting.future.done():
-            # Records are slices of the read buffer, which is reused, so copy the frame.
+            # Copy a frame with records: they are slices of the read buffer, which is reused.
             body = bytes(frame) if waiting.response_class.has_records else frame
             # Extra bytes at the end are ignored as in Java's client, because librdkafka's mock
             # sends one extra byte.
@@ -368,7 +372,7 @@ def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, ssl.SSLError) or (isinstance(error, ConnectionError) and not error.args):
         return reason_of(error)
     number = error.errno if isinstance(error, OSError) else None
-    # Negative numbers come from the address lookup and have their own text.
+    # Negative error numbers come from the address lookup and have their own text.
     return os.strerror(number) if number is not None and number > 0 else str(error)
 
 

@@ -111,9 +111,11 @@ class Consumer:
         """
         self._reader.check_open()
         if self._core is None:
-            raise ValueError("a subscription needs a group_id")
+            raise ValueError("found no group_id, expected one for a subscription")
         if not self._member and self._fetcher.assignment:
-            raise ValueError("this consumer has partitions from `assign`, so it cannot subscribe")
+            raise ValueError(
+                "this consumer has partitions from `assign`; call `unsubscribe` before `subscribe`"
+            )
         member = self._member or GroupMemberDriver(self._cluster, self._core, self)
         self._watch = TopicWatch(
             self._cluster, self.settings, self._core, member, frozenset(topics), pattern
@@ -144,7 +146,7 @@ class Consumer:
         """
         self._reader.check_open()
         if self._member is not None:
-            raise ValueError("this consumer is subscribed, so its group assigns the partitions")
+            raise ValueError("this consumer is subscribed; call `unsubscribe` before `assign`")
         wanted = frozenset(partitions)
         self._let_go(self.assignment - wanted)
         self._offsets.begin(wanted - self.assignment)

@@ -2,17 +2,17 @@
 
 Each partition has three offsets:
 
-    position        the offset returned next
-    worked off      the position before the last call that returned records: a caller that asks
-                    for more, or commits, has finished the records it got before
+    position        the offset of the record that is returned next
+    worked off      the position before the last call that returned records. The caller has finished
+                    the records below it, because it asked for more or committed.
     committed       the group's committed offset, as far as this consumer has read or written it
 
-A partition *begins* when it is assigned: its committed offset is fetched, and if there is none,
-the setting `offset_reset` decides. A `seek` before that overrides both.
+A partition *begins* when it is assigned: its committed offset is fetched, and if there is none, the
+setting `offset_reset` decides. A `seek` before that overrides both.
 
 Commits of one consumer run one after another. A commit that is retried could otherwise reach the
-coordinator after a later one and move the group back. So the offsets to commit are read only when
-it is the commit's turn.
+coordinator after a later one and move the group back. The offsets to commit are read only when no
+other commit is under way.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _Beginnings = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class ConsumerOffsets:
-    """The positions of one consumer. `core` belongs to its group; None without a group."""
+    """The positions of one consumer. `core` is its membership; None without a group."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ConsumerOffsets:
     ) -> None:
         self.core = core
         self.is_subscribed = False
-        """Whether the group assigns the partitions, so that only members may commit."""
+        """True if the group assigns the partitions. Then only members may commit."""
         self._cluster = cluster
         self._settings = settings
         self._fetcher = fetcher
@@ -188,11 +188,11 @@ class ConsumerOffsets:
     # --- positions ----------------------------------------------------------------------------
 
     def handed_out(self, tp: TopicPartition, offset: int) -> None:
-        """Note that records from this offset on are being processed by the caller."""
+        """Remember that the caller now processes the records from this offset on."""
         self._before.setdefault(tp, offset)
 
     def all_worked_off(self) -> None:
-        """Note that the caller asks for more records, so it has finished the earlier ones."""
+        """Remember that the caller has finished all earlier records, because it asks for more."""
         self._before.clear()
 
     def position_now(self, tp: TopicPartition) -> int | None:
@@ -248,7 +248,8 @@ class ConsumerOffsets:
         )
         for tp, at in found.items():
             if at.error:
-                raise ApiError(at.error, f"offset of {tp} by time: {at.error.description}")
+                why = at.error.description
+                raise ApiError(at.error, f"{tp}: its offset cannot be looked up by time: {why}")
         return {tp: at if at.offset >= 0 else None for tp, at in found.items()}
 
     async def ends(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -325,7 +326,8 @@ class ConsumerOffsets:
                 )
         except (ApiError, ClientError) as error:
             logger.warning(
-                "offsets not committed", extra=fields(group=self._settings.group_id, error=error)
+                "offsets were not committed, so records can be read again after a restart",
+                extra=fields(group=self._settings.group_id, error=error),
             )
 
     async def commit_now_and_then(self) -> None:

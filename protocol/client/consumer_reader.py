@@ -123,7 +123,7 @@ class ConsumerReader:
     def _read_at_once(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return a record that is already fetched.
+        """Return one record that is already fetched, by its partition.
 
         An empty result means that the caller must wait for a fetch.
         """
@@ -167,8 +167,8 @@ class ConsumerReader:
                 # kept.
                 made.extend(consumer_records(self._settings, tp, records))
             except Exception:
-                # The error is raised when its record is the first one. So a seek from the
-                # consumer's position skips the record.
+                # Raise the error only when its record is the next one to return. Then a seek past
+                # the consumer's position skips the record.
                 self._buffer.put_back(tp, records[len(made) :])
                 if made:
                     found.setdefault(tp, []).extend(made)

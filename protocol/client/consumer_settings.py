@@ -14,12 +14,12 @@ _new_record = tuple.__new__
 
 
 class OffsetReset(StrEnum):
-    """Where to start if there is no committed offset, or if the log does not have it any more."""
+    """The start offset if there is no committed offset, or if the log no longer has it."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     NONE = "none"
-    """Start nowhere: the reader gets NoCommittedOffset or OffsetOutOfRange, and can seek."""
+    """Do not start: the reader gets NoCommittedOffset or OffsetOutOfRange, and can seek."""
 
 
 class ConsumerRecord(NamedTuple):
@@ -78,7 +78,7 @@ class ConsumerSettings:
         if unknown:
             raise ValueError(f"unknown assignors {unknown}, expected some of {list(ASSIGNORS)}")
         if self.max_poll_records < 1:
-            raise ValueError("max_poll_records must be at least 1")
+            raise ValueError(f"max_poll_records is {self.max_poll_records}, expected at least 1")
 
 
 def consumer_records(
@@ -88,7 +88,7 @@ def consumer_records(
     of_key, of_value = settings.key_deserializer, settings.value_deserializer
     topic, partition = tp
     for offset, timestamp_ms, key, value, headers, _ in records:
-        # A tuple made directly costs a third of the constructor call.
+        # Make the tuple directly, because that costs a third of the constructor call.
         yield _new_record(
             ConsumerRecord,
             (

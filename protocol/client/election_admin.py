@@ -21,7 +21,7 @@ class ElectionType(IntEnum):
     """Elect the first replica of the assignment, if it is in sync."""
 
     UNCLEAN = 1
-    """Elect any live replica if no replica is in sync. Records that only others had are lost."""
+    """Elect any live replica if no replica is in sync. Records that this replica lacks are lost."""
 
 
 async def elect_leaders(

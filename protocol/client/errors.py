@@ -94,7 +94,9 @@ class NoCommittedOffset(ClientError):
     """The partition has no committed offset, and the setting `offset_reset` is none."""
 
     def __init__(self, tp: TopicPartition) -> None:
-        super().__init__(f"nothing is committed for {tp}")
+        super().__init__(
+            f"{tp} has no committed offset, and offset_reset is none; seek to an offset first"
+        )
         self.tp = tp
 
 

@@ -72,7 +72,7 @@ async def update_features(
     validate_only: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[str, ApiError | None]:
-    """Change the levels of features. Return the refusal of each, None if it has its level.
+    """Change the levels of features. Return for each feature None, or the error if it was refused.
 
     With `validate_only` nothing changes. Raises ApiError if the whole request is refused.
     """

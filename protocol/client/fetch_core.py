@@ -29,7 +29,7 @@ DECOMPRESSED_BYTES_MAX = 64 << 20
 
 
 class IsolationLevel(IntEnum):
-    """Which records of transactions a reader gets."""
+    """The transactional records that a reader gets: all, or only committed ones."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -71,10 +71,10 @@ def read_partition(
     verify_crc: bool = True,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> FetchedBatch:
-    """Return the records of a Fetch response from `offset` on.
+    """Return the records of a Fetch response from `offset` on, up to the first unreadable batch.
 
-    Raises UnreadableBatch for a batch that cannot be read. Records before it are not lost. A reader
-    that seeks past it gets the records after it.
+    Raises UnreadableBatch if the batch at `offset` cannot be read. The caller can seek past that
+    batch.
     """
     records: list[Record] = []
     origins: list[BatchOrigin] = []
@@ -107,7 +107,8 @@ def read_partition(
             if header is not None and header.last_offset >= offset and check_crc(batch):
                 behind = header.last_offset + 1
             raise UnreadableBatch(tp, next_offset, behind, str(error)) from error
-        # Earlier records are good. The next call starts at the bad batch, and raises the error.
+        # The records before the bad batch are returned. The next call starts at the bad batch and
+        # raises.
         del records[good_count:]
     return FetchedBatch(
         tp,
@@ -128,7 +129,7 @@ def first_timestamp(
     *,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> tuple[int | None, int]:
-    """Return the timestamp of the first readable record, and the offset up to which was searched.
+    """Return the timestamp of the first readable record, and the offset before which there is none.
 
     Only the batch with that record is decompressed, because callers do this for many partitions.
     The timestamp is None if `data` has only markers and aborted records. Raises CorruptBatch or

@@ -139,7 +139,7 @@ class Fetcher:
     # --- reading ------------------------------------------------------------------------------
 
     async def poll(self, max_wait_ms: int = 500) -> list[FetchedBatch]:
-        """Return new records as soon as there are any; none after about `max_wait_ms` or `wake`.
+        """Return new records as soon as there are any. Return none after `max_wait_ms` or `wake`.
 
         If there are none, it raises the error that stopped a partition: OffsetOutOfRange (with
         OutOfRange.FAIL), CorruptBatch, ApiError. Every call raises it until a seek or the

@@ -1,7 +1,7 @@
-"""Committed offsets of groups: written and read, by members of the group and by others.
+"""Reads and writes the committed offsets of groups, for members and for other clients.
 
 Spark's progress is committed with these functions, and every lag is computed with them. The
-requests go to the group's coordinator. It is looked up again when it has moved.
+requests go to the group's coordinator. If the coordinator has moved, it is looked up again.
 """
 
 import asyncio

@@ -48,7 +48,7 @@ from protocol.types import TopicPartition
 
 NO_MEMBER = ""
 JOIN_ALLOWANCE_MS = 5_000
-"""How much longer than the rebalance time-out the answer to JoinGroup can take."""
+"""The time by which the answer to JoinGroup can exceed the rebalance time-out."""
 
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
@@ -106,18 +106,18 @@ class GroupCore:
         return self._is_idle
 
     def polled(self, now_ms: int) -> None:
-        """Note that the consumer returned records that were already fetched."""
+        """Handle a poll that was answered at once, with records that were already fetched."""
         self._polls.note(now_ms)
 
     def poll_began(self, now_ms: int) -> None:
-        """Note the start of a poll. An idle member that had left rejoins."""
+        """Handle the start of a poll. An idle member that had left rejoins."""
         self._polls.begin(now_ms)
         if self._is_idle:
             self._is_idle = False
             self._wants_round = True
 
     def poll_ended(self, now_ms: int) -> None:
-        """Note the end of a poll; the caller now processes its records."""
+        """Handle the end of a poll; the caller now processes its records."""
         self._polls.end(now_ms)
 
     def fail(self, error: Exception) -> None:
@@ -147,7 +147,7 @@ class GroupCore:
         return None
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `step` can have a new step although no other method is called."""
+        """Return the time at which `step` must be called even if nothing else happens, or None."""
         if self.phase is MemberPhase.FAILED or self._is_idle:
             return None
         if self.phase is MemberPhase.STABLE and not self._wants_round:
@@ -192,7 +192,7 @@ class GroupCore:
     # --- results of steps ---------------------------------------------------------------------
 
     def revoked(self, step: RevokePartitions) -> None:
-        """Note that the listener was called, and that these partitions are not read any more."""
+        """Handle the end of the step: the listener was called, and the partitions are not read."""
         self.owned -= step.partitions
         if not self.owned:
             self._is_lost = False
@@ -222,7 +222,7 @@ class GroupCore:
             self._wait(now_ms)
 
     def counted(self, partition_counts: Mapping[str, int]) -> None:
-        """Assign partitions, as the leader. Topics that do not exist have no partitions."""
+        """Assign partitions by these counts, as the leader. Topics without a count do not exist."""
         if self.phase is MemberPhase.SYNCING and self._leader.assignments is None:
             self._leader.assign(partition_counts)
 
@@ -261,7 +261,7 @@ class GroupCore:
             self._wait(now_ms)
 
     def adopted(self, step: Adopt) -> None:
-        """Note that the added partitions can be read, or are lost if the membership has ended."""
+        """Take over the step's partitions. They are lost if the membership has ended."""
         self.owned = step.assignment
         if self.phase is not MemberPhase.ADOPTING or self._next != step.assignment:
             self._is_lost = bool(self.owned)
@@ -274,8 +274,9 @@ class GroupCore:
 
     def on_commit_refused(self, membership: GroupMembership, code: ErrorCode) -> None:
         """Handle an error code of a commit that was sent with this membership. During a rebalance
-        the error is ignored. Every commit is refused until the rebalance is over, and the answers
-        to JoinGroup and SyncGroup show the state. A member that has failed stays failed."""
+        the error is ignored, because every commit is refused then. The answers to JoinGroup and
+        SyncGroup show whether the member still belongs to the group.
+        """
         if self.phase in (MemberPhase.ADOPTING, MemberPhase.STABLE) and self._is_ours(membership):
             self._membership_code(code, "OffsetCommit")
 

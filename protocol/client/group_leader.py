@@ -49,7 +49,7 @@ class GroupLeader:
         self._skips_assignment = response.skip_assignment
 
     def end(self) -> None:
-        """Stop leading. Another member watches the topics of the group."""
+        """Stop leading, because another member now leads the group and watches its topics."""
         self.is_leader = False
         self._counts = {}
 

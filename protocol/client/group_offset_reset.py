@@ -28,7 +28,7 @@ EMPTY = "Empty"
 
 
 class NothingCommitted(ClientError):
-    """The error for a shift of an offset when nothing is committed."""
+    """The error for a relative target when the group has no committed offset to shift."""
 
 
 class To(StrEnum):
@@ -113,10 +113,10 @@ def _within(tp: TopicPartition, wanted: int, bounds: Bounds, note: Note) -> int:
 async def partitions_of(
     cluster: Cluster, group_id: str, topics: Sequence[str], *, all_topics: bool
 ) -> list[TopicPartition]:
-    """Return the sorted partitions to reset: `t`, `t:0,1`, or all that the group has committed.
+    """Return the sorted partitions that `topics` name, or all that have committed offsets.
 
-    Raises ValueError for a malformed text, and ApiError for topics and partitions that do not
-    exist.
+    Each text in `topics` is `t` for all partitions or `t:0,1` for some. Raises ValueError for a
+    malformed text, and ApiError for topics and partitions that do not exist.
     """
     if all_topics:
         return sorted(await fetch_offsets(cluster, group_id))
@@ -156,8 +156,8 @@ async def bounds_of(
 ) -> dict[TopicPartition, Bounds]:
     """Return for each partition the offsets that a target needs.
 
-    Without a group, no offset is committed. Raises ApiError for the first partition without an
-    answer, and ClientError.
+    If `group_id` is None, the committed offsets are left out. Raises ApiError for the first
+    partition without an answer, and ClientError.
     """
     if not tps:
         return {}

@@ -51,9 +51,12 @@ class GroupSettings:
 
     def __post_init__(self) -> None:
         if not self.assignors:
-            raise ValueError("a group needs at least one assignor")
+            raise ValueError("found no assignors, expected at least one")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ValueError("heartbeat_interval_ms must be below session_timeout_ms")
+            raise ValueError(
+                f"heartbeat_interval_ms is {self.heartbeat_interval_ms}, expected less than"
+                f" session_timeout_ms, {self.session_timeout_ms}"
+            )
 
     @property
     def is_cooperative(self) -> bool:

@@ -93,7 +93,10 @@ async def _delete_at(
     except ClientError as error:
         return dict.fromkeys(offsets, error)
     found: dict[TopicPartition, int | ApiError | ClientError] = {
-        tp: ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: not answered") for tp in offsets
+        tp: ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"broker {node_id} left {tp} out of its answer"
+        )
+        for tp in offsets
     }
     for topic in response.topics:
         for one in topic.partitions:

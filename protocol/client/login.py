@@ -29,11 +29,11 @@ from protocol.security.scram import (
 from protocol.wire.schema import Message
 
 RENEWAL = (0.8, 0.9)
-"""The part of a session's life after which the client logs in again."""
+"""The share of the session lifetime after which the client logs in again."""
 
 
 class LoginConnection(Protocol):
-    """A connection, as far as a login uses it (`connection`)."""
+    """The methods of `connection.Connection` that a login uses."""
 
     @property
     def peer(self) -> str:
@@ -59,7 +59,7 @@ class LoginSettings:
 
 
 class LoginRefused(BrokerUnreachable):
-    """The broker refuses the login, or cannot prove that it knows the user."""
+    """The broker refuses the login, or cannot prove that it knows the user's keys."""
 
 
 class ClientLogin:
@@ -100,7 +100,7 @@ class ClientLogin:
                 return
 
     async def _log_in(self, connection: LoginConnection, timeout_ms: int) -> int:
-        """Log in. Return the life of the session in milliseconds; 0 without an end."""
+        """Log in. Return the session lifetime in milliseconds; 0 for a session without an end."""
         mechanism = self._settings.mechanism
         chosen: SaslHandshakeResponse = await connection.request(
             SaslHandshakeRequest(mechanism=mechanism.sasl_name), timeout_ms=timeout_ms

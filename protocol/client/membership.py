@@ -38,7 +38,7 @@ class Handler(Protocol):
         """Start to read these partitions too."""
 
     def failed(self) -> None:
-        """Note that the membership has ended with the error `core.failure`."""
+        """Handle the end of the membership. `core.failure` has the error."""
 
 
 class GroupMemberDriver:
@@ -82,7 +82,8 @@ class GroupMemberDriver:
         The caller has given its partitions back.
         """
         await self.stop()
-        # On the same connection, LeaveGroup would wait behind a waiting JoinGroup or SyncGroup.
+        # Use another connection. On this one LeaveGroup would wait behind a waiting JoinGroup or
+        # SyncGroup.
         await self._cluster.release(self._purpose)
         if self._core.leaves_at_the_end:
             await self._leave(self._core.member_id)
@@ -165,7 +166,7 @@ class GroupMemberDriver:
         except (ClientError, ApiError, TimeoutError) as error:
             # The coordinator removes the member when its session ends.
             logger.warning(
-                "could not leave the group; its session has to expire",
+                "could not leave the group; the coordinator removes this member later",
                 extra=fields(group=group_id, error=error),
             )
 
@@ -180,8 +181,8 @@ class GroupMemberDriver:
                 continue
             try:
                 connection = await self._connection(self._core.settings.session_timeout_ms)
-                # Ask for the heartbeat only now. After an await, it could be sent behind a waiting
-                # JoinGroup.
+                # Create the heartbeat after the connection is ready. An older heartbeat could be
+                # sent behind a waiting JoinGroup.
                 request = self._core.heartbeat(self._cluster.now_ms())
                 if request is None or not connection.has_room:
                     continue

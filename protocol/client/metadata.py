@@ -3,8 +3,9 @@
 This module is pure: responses and the time are passed in. Rules:
 
 - A leader epoch never goes back for the same topic id, so a response of a lagging broker does not
-  bring back a deposed leader. A topic that was created again has another id and starts over.
-- A leader that turned out to be wrong is forgotten; its epoch is not.
+  bring back an earlier leader. A topic that was created again has another id, so its epochs start
+  again.
+- A leader that turned out to be wrong is forgotten. Its epoch is kept.
 - Metadata of some topics is merged into the known metadata; metadata of all topics replaces it.
 """
 

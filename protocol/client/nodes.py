@@ -78,12 +78,12 @@ class NodeLink:
             self._attempt = asyncio.create_task(self._connect())
             self._attempt.add_done_callback(self._attempt_ended)
         try:
-            # A caller that is cancelled must not cancel the attempt for the others.
+            # If this caller is cancelled, the attempt must continue for other callers.
             return await asyncio.shield(self._attempt)
         except asyncio.CancelledError:
             if _is_cancelled(asyncio.current_task()):
                 raise
-            # `close` cancelled the attempt; its caller was not cancelled.
+            # `close` has cancelled the attempt, and this caller itself was not cancelled.
             raise self._gone() from None
 
     async def close(self, error: ClientError | None = None) -> None:

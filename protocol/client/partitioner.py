@@ -21,7 +21,7 @@ def murmur2(data: bytes) -> int:
         k = ((k ^ (k >> 24)) * _M) & _MASK
         h = ((h * _M) & _MASK) ^ k
     if length & 3:
-        # Java's switch over the remaining bytes gives this little-endian number.
+        # Java reads the remaining bytes in a switch statement, with the same little-endian result.
         h = ((h ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
     h = ((h ^ (h >> 13)) * _M) & _MASK
     return h ^ (h >> 15)

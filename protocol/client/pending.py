@@ -19,8 +19,8 @@ from protocol.wire.record import NewRecord
 
 SEQUENCE_MODULUS = 2**31
 
-# No record needs more bytes in addition to its key and value. They are: attributes, the lengths of
-# key and value, and three varints for record length, offset delta and timestamp.
+# The most bytes of a record in addition to its key and value: the attributes, the lengths of key
+# and value, and the varints for record length, offset delta and timestamp.
 RECORD_OVERHEAD_BYTES = 32
 HEADER_OVERHEAD_BYTES = 10
 BATCH_OVERHEAD_BYTES = 61
@@ -77,8 +77,9 @@ class PendingBatch:
         self.closed = False
         self.attempts = 0
         self.uncertain = False
-        """Whether an earlier attempt had no known outcome, so that the batch may already be in the
-        log."""
+        """True if the outcome of an earlier attempt is unknown. Then the batch may already be in
+        the log.
+        """
         self.suspect_answers = 0
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
@@ -197,10 +198,9 @@ class PartitionLine:
         self.next_sequence = 0
         self.next_place = 0
         self.acknowledged = False
-        """Whether the leader has acknowledged a batch with these ids since the last error."""
+        """True once the leader has acknowledged a batch with these ids since the last error."""
         self.restart_sequences = False
-        """Whether the log has a gap below `next_sequence`, so that only a new epoch can
-        continue."""
+        """True if the log has a gap below `next_sequence`. Then only a new epoch can continue."""
         self.retry_at_ms = 0
         self.unknown_since_ms: int | None = None
 
@@ -215,11 +215,11 @@ class PartitionLine:
         if self.restart_sequences or not self.acknowledged:
             return False
         if self.waiting[0].has_sequence or self.in_flight[0].attempts > 1:
-            # A batch in flight is being retried. A split batch counts twice at the broker, so
-            # comparing positions is not enough.
+            # A batch in flight is being retried. To the broker, the halves of a split batch are two
+            # batches, so comparing `place` is not enough.
             return False
-        # The oldest batch can be stuck at a former leader while the new leader acknowledges the
-        # others.
+        # The oldest batch can wait for a former leader while the new leader acknowledges later
+        # batches.
         return self.next_place - self.in_flight[0].place < remembered_count
 
     def is_first_outstanding(self, batch: PendingBatch) -> bool:
@@ -231,7 +231,7 @@ class PartitionLine:
     def put_back(self, batch: PendingBatch) -> None:
         """Put a batch that was in flight back into the queue at its old position."""
         if self.restart_sequences:
-            # The batch follows a batch that is not in the log, so it is not in the log either.
+            # An earlier batch is not in the log. So this batch is not in the log either.
             batch.strip_sequence()
         position = 0
         for position, other in enumerate(self.waiting):  # noqa: B007 (used after the loop)
@@ -242,9 +242,9 @@ class PartitionLine:
         self.waiting.insert(position, batch)
 
     def restart(self) -> None:
-        """Note that all sequences given so far are invalid.
+        """Make all sequences that were assigned so far invalid.
 
-        Batches in flight are stripped later.
+        A batch in flight loses its sequence when it is put back into the queue.
         """
         self.restart_sequences = True
         for batch in self.waiting:

@@ -13,22 +13,22 @@ class Polls:
         self._waiting = 0
 
     def note(self, now_ms: int) -> None:
-        """Note a poll that was answered at once."""
+        """Record a poll that was answered at once."""
         self._polled_at_ms = now_ms
 
     def begin(self, now_ms: int) -> None:
-        """Note the start of a poll that waits."""
+        """Record the start of a poll that waits."""
         self._waiting += 1
         self._polled_at_ms = now_ms
 
     def end(self, now_ms: int) -> None:
-        """Note the end of a poll; its caller now processes the records."""
+        """Record the end of a poll; its caller now processes the records."""
         self._waiting -= 1
         self._polled_at_ms = now_ms
 
     @property
     def overdue_at_ms(self) -> int | None:
-        """When the caller will not have polled for too long; None while a poll waits."""
+        """The time at which the last poll is too long ago; None while a poll waits."""
         return None if self._waiting else self._polled_at_ms + self._interval_ms_max
 
     def is_overdue(self, now_ms: int) -> bool:

@@ -205,7 +205,8 @@ class Producer:
                     await self.flush()
         except TimeoutError:
             logger.warning(
-                "producer closed with records unsent", extra=fields(bytes=self.buffered_bytes)
+                "producer closed before all records were sent",
+                extra=fields(bytes=self.buffered_bytes),
             )
         finally:
             self._end(ClientClosed("the producer was closed"))
@@ -289,7 +290,7 @@ class Producer:
     @property
     def _transactional(self) -> TransactionRequests:
         if self._transactions is None:
-            raise ValueError("the producer has no transactional_id")
+            raise ValueError("the producer has no transactional_id, so it has no transactions")
         return self._transactions
 
     @property
@@ -326,7 +327,7 @@ class Producer:
             await self._partitions.learn(topic)
         await self._room.wait(size_bytes)
         try:
-            # No await from here on, so that the choice of the partition stays valid.
+            # Do not await from here on, so that the choice of the partition stays valid.
             if tp is None:
                 tp = self._partitions.choose(topic, record.key, size_bytes)
             self._join_transaction(tp, transaction)
@@ -363,7 +364,7 @@ class Producer:
                 settle_failed(effect)
             elif isinstance(effect, SequenceRestarted):
                 logger.warning(
-                    "producer sequence starts again",
+                    "the broker refused the sequence numbers of a partition, so they restart at 0",
                     extra=fields(partition=effect.tp, reason=effect.code.name),
                 )
         transactions = self._transactions

@@ -51,7 +51,7 @@ class ProducerCore:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.buffered_bytes = 0
         self.pressed = False
-        """Whether a caller waits for room or for a flush, so that batches do not linger."""
+        """True if a caller waits for room or for a flush. Batches do not linger then."""
         self._rng = rng
         self._lines: dict[TopicPartition, PartitionLine] = {}
         self._created = 0
@@ -64,7 +64,7 @@ class ProducerCore:
         """Raise RecordTooLarge for a record or batch that can never be sent."""
         limit = min(self.settings.request_bytes_max, self.settings.buffer_bytes)
         if size_bytes > limit:
-            raise RecordTooLarge(f"{size_bytes} bytes cannot be sent at once; the limit is {limit}")
+            raise RecordTooLarge(f"found {size_bytes} bytes to send, expected at most {limit}")
 
     def would_open_batch(self, tp: TopicPartition, size_bytes: int) -> bool:
         """Return whether a record of that size would start a new batch."""
@@ -180,8 +180,7 @@ class ProducerCore:
     def on_delivered(
         self, batch: PendingBatch, base_offset: int, log_append_time_ms: int
     ) -> list[Effect]:
-        """Note that the leader has appended the batch, or with acks 0 that it was written to the
-        network."""
+        """Handle an append by the leader, or with acks 0 a write to the network."""
         line = self._take_back(batch)
         line.acknowledged = True
         line.unknown_since_ms = None
@@ -381,9 +380,10 @@ class ProducerCore:
     def _on_producer_refused(
         self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
     ) -> list[Effect]:
-        """Get another producer id, because another producer has fenced it or the broker forgot it.
+        """Get another producer id, because a newer producer fenced ours or the broker forgot ours.
         A batch whose earlier attempt had no known outcome fails, because a retry with another id
-        could duplicate it."""
+        could duplicate it.
+        """
         if line.producer_id == self.producer_id:
             self.producer_id = NO_PRODUCER_ID
         effects: list[Effect] = []

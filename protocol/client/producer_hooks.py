@@ -52,7 +52,10 @@ class ProducerInterceptor:
 
 @dataclass(frozen=True, slots=True)
 class ProducerHooks:
-    """All hooks. Each interceptor gets the result of the one before it."""
+    """All hooks of one producer.
+
+    Each interceptor gets the record that the previous one returned.
+    """
 
     partitioner: Partitioner | None = None
     key_serializer: Serializer | None = None
@@ -84,7 +87,9 @@ def serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | 
     """Return the bytes of a key or value. Raises TypeError for anything else."""
     made = value if serializer is None else serializer(value)
     if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
-        raise TypeError(f"the {what} is {type(made).__name__}, and no serializer makes bytes of it")
+        raise TypeError(
+            f"the {what} is {type(made).__name__}, expected bytes or None; set a serializer for it"
+        )
     return bytes(made) if isinstance(made, (bytearray, memoryview)) else made
 
 
@@ -110,7 +115,7 @@ def checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 def checked_partition(topic: str, partition: int) -> TopicPartition:
     """Return a partition that a request can name. Raises TypeError or ValueError."""
     if not 0 <= index(partition) <= PARTITION_MAX:
-        raise ValueError(f"partition {partition}, expected 0 to {PARTITION_MAX}")
+        raise ValueError(f"partition is {partition}, expected 0 to {PARTITION_MAX}")
     return TopicPartition(topic, index(partition))
 
 

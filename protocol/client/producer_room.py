@@ -1,6 +1,6 @@
-"""Makes callers wait for room in a producer's buffer, or until the buffer is flushed.
+"""Makes callers wait for space in a producer's buffer, or until the buffer is flushed.
 
-While a caller waits, the core is pressed: batches do not linger.
+While a caller waits, the core sends batches without lingering (`pressed`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from protocol.client.producer_core import ProducerCore
 
 
 class ProducerRoom:
-    """The two queues of callers that wait for one producer's buffer.
+    """The callers that wait for space in one producer's buffer, and those that wait for a flush.
 
     `wake` makes the sender check what to send. `check_open` raises once the producer has ended.
     """

@@ -84,7 +84,7 @@ class ProducerSender:
             self.stop()
 
     def stop(self) -> None:
-        """Stop reporting answers to the core. The caller fails the batches that are left."""
+        """Stop reporting answers to the core. The caller fails the remaining batches."""
         self._is_stopped = True
         for helper in self._helpers.values():
             helper.cancel()

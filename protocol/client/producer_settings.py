@@ -60,9 +60,14 @@ class ProducerSettings:
         if self.idempotent and (
             self.required_acks != -1 or self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX
         ):
-            raise ValueError("idempotence needs required_acks -1 and max_in_flight up to 5")
+            raise ValueError(
+                f"required_acks is {self.required_acks} and max_in_flight {self.max_in_flight},"
+                f" expected -1 and at most {IDEMPOTENT_IN_FLIGHT_MAX} for an idempotent producer"
+            )
         if self.transactional_id is not None and not self.idempotent:
-            raise ValueError("transactions need idempotence")
+            raise ValueError(
+                "idempotent is False, expected True for a producer with a transactional_id"
+            )
 
     @property
     def is_transactional(self) -> bool:

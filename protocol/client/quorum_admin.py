@@ -109,12 +109,13 @@ async def add_voter(
     directory_id: Uuid,
     endpoints: Iterable[tuple[str, str, int]] = (),
 ) -> None:
-    """Make an observer a voter. Any broker takes the request. Returns when it is committed.
+    """Make an observer a voter. Any broker accepts the request. Returns when the change is
+    committed.
 
-    `endpoints` are (listener name, host, port). Brokers of Millrace need none of a broker that is
-    registered. The request is sent once, because a change whose
-    answer was lost can have been made. Raises ApiError (DUPLICATE_VOTER, REQUEST_TIMED_OUT if the
-    observer has not caught up), and BrokerUnreachable and ConnectionLost as the cluster does.
+    `endpoints` are (listener name, host, port). Millrace's brokers know the endpoints of a
+    registered broker, so they need none. The request is sent once, because a change whose answer
+    was lost can have been made. Raises ApiError (DUPLICATE_VOTER, REQUEST_TIMED_OUT if the observer
+    has not caught up) and the errors of `Cluster.request`.
     """
     request = AddRaftVoterRequest(
         cluster_id=cluster.current.cluster_id,
@@ -130,10 +131,9 @@ async def add_voter(
 
 
 async def remove_voter(cluster: "Cluster", node_id: int, directory_id: Uuid) -> None:
-    """Remove a voter. Any broker takes the request. Returns when it is committed.
+    """Remove a voter. Any broker accepts the request. Returns when the change is committed.
 
-    The request is sent once. Raises ApiError (VOTER_NOT_FOUND), and BrokerUnreachable and
-    ConnectionLost as the cluster does.
+    The request is sent once. Raises ApiError (VOTER_NOT_FOUND) and the errors of `Cluster.request`.
     """
     request = RemoveRaftVoterRequest(
         cluster_id=cluster.current.cluster_id, voter_id=node_id, voter_directory_id=directory_id

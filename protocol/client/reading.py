@@ -18,7 +18,7 @@ from protocol.types import (
 
 
 class OutOfRange(StrEnum):
-    """What to do if a position is not, or no longer, in the log."""
+    """The reaction to a position that is not, or no longer, in the log."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -65,7 +65,7 @@ class PartitionPosition:
         self.leader_epoch = end.epoch if has_end else NO_LEADER_EPOCH
 
     def trouble(self, code: ErrorCode, now_ms: int) -> None:
-        """Note an error. The partition is fetched again after a back-off."""
+        """Store an error. The partition is fetched again after a back-off."""
         self.problem = code
         self.retry_at_ms = now_ms + self.backoff.next_ms()
 

@@ -34,9 +34,8 @@ async def list_reassignments(
 ) -> dict[TopicPartition, Reassignment]:
     """Return all reassignments that are under way, by partition.
 
-    The result is empty if the cluster cannot reassign, or if this client may not ask. Raises
-    ApiError for other errors of the request, and BrokerUnreachable and ConnectionLost as the
-    cluster does.
+    The result is empty if the cluster does not support reassignments, or if this client may not
+    list them. Raises ApiError for other errors of the request, and the errors of `Cluster.request`.
     """
 
     async def attempt(left_ms: int) -> dict[TopicPartition, Reassignment]:

@@ -65,7 +65,7 @@ class Refresher:
         once (UnsupportedVersion, ApiError).
         """
         if self._is_closed:
-            raise ClientClosed("the cluster's client was closed")
+            raise ClientClosed("this client of the cluster is closed")
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._add(_Question(topics, allow_creation, answered))
         try:
@@ -98,7 +98,7 @@ class Refresher:
     def _add(self, question: _Question) -> None:
         for asked in self._asked:
             if _covers(asked, question):
-                # The request under way answers this question too.
+                # The request that is under way answers this question too.
                 self._asked.append(question)
                 return
         self._questions.append(question)

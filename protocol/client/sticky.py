@@ -117,7 +117,7 @@ def _balanced(
             subscribers.setdefault(topic, []).append(member.member_id)
     taken = {tp for tps in assignment.values() for tp in tps}
     free = [tp for tp in partitions if tp not in taken]
-    # Partitions that few members can have are assigned first, while there is a choice for the rest.
+    # Assign partitions first that only few members can have, while many members have room.
     free.sort(key=lambda tp: (len(subscribers[tp.topic]), tp))
     for tp in free:
         least = min(subscribers[tp.topic], key=lambda id_: len(assignment[id_]))
@@ -145,8 +145,8 @@ def _move_one(
     for giver in sorted(assignment, key=lambda id_: (-len(assignment[id_]), rank[id_])):
         load = len(assignment[giver])
         owned = frozenset(kept[giver])
-        # Move to the least loaded member, and preferably a partition that its present owner got
-        # only now.
+        # Move a partition to the least loaded member, and preferably a partition that its present
+        # owner got in this rebalance.
         choices = [
             (len(assignment[least[tp.topic]]), tp in owned, tp)
             for tp in assignment[giver]

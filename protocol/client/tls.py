@@ -1,8 +1,8 @@
-"""TLS of our client: which servers it believes, and how it proves who it is.
+"""TLS of our client: which servers it trusts, and which certificate it shows.
 
-Room: client. The certificate of a broker must be signed by a trusted CA and must have the name that
-was dialled. There is no setting to skip these checks. The loop does the rest: unlike the broker,
-the client writes through asyncio's transports, so asyncio's own TLS fits (decision 0125).
+The certificate of a broker must be signed by a trusted CA and must contain the host name to which
+the client connects. No setting skips these checks. asyncio's transports encrypt and decrypt. The
+broker does not write through these transports, so it has its own TLS code (decision 0125).
 """
 
 import ssl
@@ -22,7 +22,7 @@ class TlsSettings:
     certificate: str | None = None
     """The client's certificate, for brokers that ask for one."""
     key: str | None = None
-    """Its private key; None means that it is in the same file."""
+    """The private key of the certificate; None means that the key is in the certificate's file."""
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -47,7 +47,9 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def reason_of(error: OSError) -> str:
-    """Return the reason of a failed handshake or file, without OpenSSL's own notation."""
+    """Return why a TLS handshake failed or a file could not be read, without OpenSSL's own
+    notation.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the broker's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError) or error.args == ():

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class PartitionDetails:
     """One partition.
 
-    `leader_id` is None without a leader. A list is None if no broker reports it. The answers of
-    this module name no reassignments: `reassignment_admin` asks for them.
+    `leader_id` is None without a leader. A list is None if no broker reports it. This module does
+    not request reassignments; `reassignment_admin` lists them.
     """
 
     partition: int

@@ -34,7 +34,9 @@ class TopicWatch:
         pattern: str | None,
     ) -> None:
         if bool(topics) == bool(pattern):
-            raise ValueError("a subscription needs either topics or a pattern")
+            raise ValueError(
+                "expected either topics or a pattern, because a subscription has one of them"
+            )
         self.topics = topics
         self._pattern = None if pattern is None else re.compile(pattern)
         self._cluster = cluster

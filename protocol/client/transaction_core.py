@@ -33,7 +33,7 @@ class TransactionState(Enum):
     COMMITTING = "committing"
     FAILED = "in a transaction that failed"
     ABORTING = "aborting"
-    DEAD = "of no more use"
+    DEAD = "permanently failed"
 
 
 class CodeMeaning(Enum):
@@ -96,16 +96,18 @@ class TransactionCore:
         self._added: set[TopicPartition] = set()
         self._joining: set[TopicPartition] = set()
         self.is_asked = False
-        """Whether the coordinator was asked to open a transaction. The answer can be unknown."""
+        """True once the coordinator was asked to open a transaction, even if its answer is
+        unknown.
+        """
         self.is_open_there = False
-        """Whether the coordinator has confirmed that the transaction is open."""
+        """True once the coordinator has confirmed that the transaction is open."""
         self.is_decided = False
-        """Whether the coordinator has confirmed the outcome."""
+        """True once the coordinator has confirmed the outcome."""
 
     # --- moves --------------------------------------------------------------------------------
 
     def initialized(self) -> None:
-        """Note that the producer has its producer id and epoch."""
+        """Handle the answer with the producer id and epoch."""
         self._expect(TransactionState.NEW, TransactionState.READY)
         self.state = TransactionState.READY
         self.needs_new_epoch = False
@@ -127,7 +129,7 @@ class TransactionCore:
         self.state = TransactionState.ABORTING
 
     def ended(self) -> None:
-        """Note that the transaction was committed or aborted."""
+        """Handle the commit or abort of the transaction."""
         self.state = TransactionState.READY
         self.failure = None
         self.needs_new_epoch = False
@@ -139,7 +141,7 @@ class TransactionCore:
         self.is_decided = False
 
     def unanswered(self) -> None:
-        """Note that a request got no answer. The broker may have executed it, or may do so later.
+        """Handle a request without an answer. The broker may have executed it, or may do so later.
 
         So the next transaction uses another producer epoch. With the same epoch the late request
         would end that transaction.
@@ -147,7 +149,7 @@ class TransactionCore:
         self.needs_new_epoch = True
 
     def fail(self, error: Exception, *, was_sent: bool = False) -> None:
-        """Note a failed batch or request of the transaction.
+        """Handle a failed batch or request of the transaction.
 
         `was_sent`: the batch had a sequence.
         """
@@ -161,7 +163,7 @@ class TransactionCore:
             self.failure = error
 
     def die(self, error: Exception) -> None:
-        """Note that this producer can send nothing more with its transactional id."""
+        """End this producer. It can send nothing more with its transactional id."""
         if self.state is not TransactionState.DEAD:
             self.state = TransactionState.DEAD
             self.failure = error
@@ -222,7 +224,8 @@ class TransactionCore:
             self._joining.difference_update(codes)
             return worst
         if worst is CodeMeaning.ABORT and any(v is CodeMeaning.AGAIN for v in verdicts.values()):
-            # The others were not attempted, because some partitions have a transient error.
+            # The other partitions were not attempted, because some partitions have a transient
+            # error.
             only_echoes = all(
                 code in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED) or code.retriable
                 for code in codes.values()
@@ -240,4 +243,4 @@ class TransactionCore:
         if self.state is TransactionState.FAILED:
             raise TransactionFailed(f"the transaction can only be aborted: {cause}") from cause
         wanted = " or ".join(state.value for state in states)
-        raise ClientError(f"the producer is {self.state.value}, expected {wanted}")
+        raise ClientError(f"the producer is {self.state.value}, but must be {wanted} for this call")

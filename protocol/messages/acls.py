@@ -37,7 +37,7 @@ class AclCreationResult(Struct):
 
 
 class CreateAclsResponse(Message, api_key=ApiKey.CREATE_ACLS, versions=(1, 3), flexible=2):
-    """The results of a CreateAcls."""
+    """The results of a CreateAcls request."""
 
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)

@@ -21,7 +21,9 @@ from protocol.wire.schema import (
 )
 
 HIGH_WATERMARK_NOT_SAID = 0x7FFF_FFFF_FFFF_FFFF
-"""The assumed high watermark of a fetcher without KIP-1166. It never causes an early answer."""
+"""The high watermark assumed for a fetcher that does not send its own (KIP-1166). With this value
+the leader never answers early.
+"""
 
 
 class FetchPartition(Struct):

@@ -129,7 +129,9 @@ class HeartbeatRequest(Message, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexi
 
 
 class HeartbeatResponse(Message, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexible=4):
-    """Whether the member still belongs to the group, or must join again."""
+    """The error code that tells whether the member still belongs to the group or must join
+    again.
+    """
 
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()

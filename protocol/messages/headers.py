@@ -145,4 +145,4 @@ def _skip_tags(frame: Buffer, position: int) -> int:
     try:
         return skip_tags(frame, position, len(frame))
     except IndexError:
-        raise BufferUnderflow("header ends early in its tagged fields") from None
+        raise BufferUnderflow("the header ends inside its tagged fields") from None

@@ -62,7 +62,7 @@ class DescribedQuota(Struct):
 class DescribeClientQuotasResponse(
     Message, api_key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), flexible=1
 ):
-    """The quotas that were asked for; `entries` is None after an error."""
+    """The quotas of the matching entities; `entries` is None after an error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -105,7 +105,7 @@ class AlteredQuotaResult(Struct):
 class AlterClientQuotasResponse(
     Message, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), flexible=1
 ):
-    """The results of an AlterClientQuotas."""
+    """The results of an AlterClientQuotas request."""
 
     throttle_time_ms: int = int32()
     entries: list[AlteredQuotaResult] = array(AlteredQuotaResult)

@@ -19,7 +19,9 @@ from protocol.wire.schema import (
 class SaslHandshakeRequest(
     Message, api_key=ApiKey.SASL_HANDSHAKE, versions=(0, 1), flexible=NEVER_FLEXIBLE
 ):
-    """Choose a mechanism. After version 0 its messages follow without headers."""
+    """Choose a mechanism. After a request of version 0, the mechanism's messages follow without
+    headers.
+    """
 
     mechanism: str = string()
 
@@ -36,7 +38,7 @@ class SaslHandshakeResponse(
 class SaslAuthenticateRequest(
     Message, api_key=ApiKey.SASL_AUTHENTICATE, versions=(0, 2), flexible=2
 ):
-    """One message of the chosen mechanism. Version 1 asks for the life of the session."""
+    """One message of the chosen mechanism. With version 1, the answer has the session lifetime."""
 
     auth_bytes: bytes = bytes_()
 

@@ -40,7 +40,7 @@ class DescribeUserScramCredentialsResult(Struct):
 class DescribeUserScramCredentialsResponse(
     Message, api_key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
 ):
-    """The credentials of the users that were asked for."""
+    """The credentials of the requested users."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -56,7 +56,9 @@ class ScramCredentialDeletion(Struct):
 
 
 class ScramCredentialUpsertion(Struct):
-    """A credential that will be written. The salted password is worth as much as the password."""
+    """A credential that will be written. Its salted password is enough to log in, so it must stay
+    secret.
+    """
 
     name: str = string()
     mechanism: int = int8()
@@ -68,7 +70,7 @@ class ScramCredentialUpsertion(Struct):
 class AlterUserScramCredentialsRequest(
     Message, api_key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), flexible=0
 ):
-    """Delete and write credentials. A user can be named once."""
+    """Delete and write credentials. The request can name each user only once."""
 
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)

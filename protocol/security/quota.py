@@ -25,7 +25,9 @@ CLIENT_KEYS: Mapping[str, bool] = MappingProxyType(
 value must be whole."""
 
 EXACT, DEFAULT, ANY_NAME = 0, 1, 2
-"""How a filter matches the names of a type: one name, the default, or all (KIP-546)."""
+"""The ways in which a filter matches the names of a type: one name, the default, or all
+(KIP-546).
+"""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """An entity: its types in alphabetic order, each with its name."""

@@ -1,11 +1,11 @@
-"""SCRAM (RFC 5802, RFC 7677): the two sides of a login that shows no password to the other side.
+"""SCRAM (RFC 5802, RFC 7677): both sides of a login that does not send the password.
 
-Room: protocol, security. Pure: random bytes come in as arguments. So does the result of the slow
-key derivation, which `salted_password` computes. The server never derives a key from a password: a
-login costs it two HMACs and a hash.
+This module is pure: random bytes are arguments. The result of the slow key derivation, which
+`salted_password` computes, is an argument too. The server never derives a key from a password, so a
+login costs it only two HMACs and a hash.
 
-Both sides keep the raw texts, because the proofs are computed over them. Everything that deviates
-from the RFC raises ScramError, whose text is for the log of this side only. There is one exception:
+Both sides keep the raw texts, because the proofs are computed over them. Every deviation from the
+RFC raises ScramError, whose text is only for the log of this side. There is one exception:
 librdkafka before 2.6.1 repeats its nonce in the last message, and the server accepts exactly that.
 """
 
@@ -33,10 +33,12 @@ SALT_BYTES = 24
 NONCE_BYTES = 24
 
 MESSAGE_BYTES_MAX = 8 << 10
-"""The largest message of either side. Names have 64 characters, so real ones are far smaller."""
+"""The most bytes of one message. Names have at most 64 characters, so real messages are far
+smaller.
+"""
 
 _PRINTABLE = re.compile(r"[!-+\--~]+")
-"""What a nonce consists of: printable characters without the comma."""
+"""The permitted characters of a nonce: printable ASCII without the comma."""
 
 _WRONG_ESCAPE = re.compile(r"=(?!2C|3D)")
 
@@ -62,7 +64,7 @@ class Mechanism(IntEnum):
 
     @property
     def digest_bytes(self) -> int:
-        """The size of its keys."""
+        """The size of the mechanism's keys in bytes."""
         return hashlib.new(self.digest).digest_size
 
     SHA_256 = 1, "SCRAM-SHA-256", "sha256"
@@ -74,7 +76,7 @@ MECHANISMS = {one.sasl_name: one for one in Mechanism}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScramKeys:
-    """What both sides derive from a password."""
+    """The keys that both sides derive from a password."""
 
     client_key: bytes
     server_key: bytes
@@ -82,7 +84,7 @@ class ScramKeys:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScramCredential:
-    """What a server keeps of a user's password for one mechanism."""
+    """The data that a server stores instead of a user's password, for one mechanism."""
 
     salt: bytes
     stored_key: bytes
@@ -91,8 +93,9 @@ class ScramCredential:
 
 
 def salted_password(password: str, salt: bytes, iterations: int, digest: str) -> bytes:
-    """Derive the key from a password. It takes milliseconds, and it is worth as much as the
-    password.
+    """Derive the key from a password. The derivation takes milliseconds.
+
+    The result is enough to log in, so it must stay as secret as the password.
     """
     return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
 
@@ -103,7 +106,7 @@ def keys_of(salted: bytes, digest: str) -> ScramKeys:
 
 
 def credential_of(salted: bytes, salt: bytes, iterations: int, digest: str) -> ScramCredential:
-    """Return what the server keeps of a salted password."""
+    """Return the data that the server stores for a salted password."""
     keys = keys_of(salted, digest)
     return ScramCredential(salt, _hash(keys.client_key, digest), keys.server_key, iterations)
 
@@ -123,7 +126,7 @@ class ServerExchange:
         _, authzid = header.split(",")[:2]
         fields = _fields(bare)
         if len(fields) < 2 or fields[0][0] != "n" or fields[1][0] != "r":
-            raise ScramError("the first message needs a name and a nonce")
+            raise ScramError("the client's first message lacks the user name or the nonce")
         if any(key == "m" or (key, value) == ("tokenauth", "true") for key, value in fields):
             raise ScramError("the first message asks for an extension that is not offered")
         self.user = _unescaped(fields[0][1])
@@ -149,7 +152,7 @@ class ServerExchange:
         without_proof, mark, proof_text = text.rpartition(",p=")
         fields = _fields(without_proof)
         if not mark or len(fields) < 2 or fields[0][0] != "c" or fields[1][0] != "r":
-            raise ScramError("the last message needs channel binding, nonce and proof")
+            raise ScramError("the client's last message lacks channel binding, nonce or proof")
         if any(key == "m" for key, _ in fields):
             raise ScramError("the last message asks for an extension that is not offered")
         if _decoded(fields[0][1]) != self._header:
@@ -195,10 +198,10 @@ class ClientExchange:
         """Read the server's first message. The caller derives the salted password from it."""
         fields = _fields(_text_of(message))
         if [key for key, _ in fields[:3]] != ["r", "s", "i"]:
-            raise ScramError("the server's first message needs nonce, salt and iterations")
+            raise ScramError("the server's first message lacks nonce, salt or iterations")
         nonce, salt, iterations = (value for _, value in fields[:3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise ScramError("the server's nonce does not continue ours")
+            raise ScramError("the server's nonce does not begin with the client's nonce")
         # A number is refused by its length first, because it can have any number of zeros in front.
         shown = iterations[:ITERATIONS_DIGITS_MAX]
         if (
@@ -256,7 +259,7 @@ def _split_header(text: str) -> tuple[str, str]:
     if flag != "n" or not mark:
         raise ScramError("the first message asks for channel binding, or has no header")
     if authzid and not authzid.startswith("a="):
-        raise ScramError("the header of the first message is wrong")
+        raise ScramError("the header of the client's first message is malformed")
     return f"n,{authzid},", bare
 
 
@@ -274,10 +277,10 @@ def _fields(text: str) -> list[tuple[str, str]]:
 def _unescaped(name: str) -> str:
     """Return a user's name without the escapes `=2C` and `=3D`."""
     if _WRONG_ESCAPE.search(name):
-        raise ScramError("a name has an equals sign that is not escaped")
+        raise ScramError("the user name has an equals sign that is not escaped")
     found = name.replace("=2C", ",").replace("=3D", "=")
     if not found:
-        raise ScramError("a name is empty")
+        raise ScramError("the user name is empty")
     return found
 
 

@@ -121,7 +121,7 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
-# This is what `_make` does, but without a call, because every batch is read here.
+# Make the tuple directly, because the method `_make` costs a call and every batch is read here.
 _new_header = tuple.__new__
 
 
@@ -150,7 +150,7 @@ def check_magic(magic: int) -> None:
     if magic in (0, 1):
         raise UnsupportedMagic(f"message format {magic} is not supported, only record batches are")
     if magic != MAGIC:
-        raise CorruptBatch(f"batch has magic {magic}, not {MAGIC}")
+        raise CorruptBatch(f"the batch has magic {magic}, expected {MAGIC}")
 
 
 def check_crc(batch: Buffer) -> bool:

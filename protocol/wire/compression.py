@@ -27,8 +27,8 @@ Each member costs a copy of everything after it, so a megabyte of empty members 
 SNAPPY_BLOCKS_MAX = 16_384
 """The most snappy blocks in one batch.
 
-They have half a gigabyte with the 32 KiB blocks of other clients, and 16 MiB with the 1 KiB blocks
-of old ones. Empty blocks would only cost time.
+Together they hold half a gigabyte with the 32 KiB blocks of other clients, and 16 MiB with the
+1 KiB blocks of old clients. Empty blocks would only cost time.
 """
 
 ZSTD_WINDOW_BYTES_MAX = 128 << 20
@@ -178,7 +178,7 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
         if len(parts) > SNAPPY_BLOCKS_MAX:
             raise _too_many("snappy", SNAPPY_BLOCKS_MAX)
         if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
-            # A stream starts here: the first one, or an appended one.
+            # This is the header of a stream: the first stream, or an appended one.
             position += len(_XERIAL_HEADER)
             if len(view) < position:
                 raise DecompressionFailed("snappy data ends inside its header")

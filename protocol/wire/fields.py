@@ -122,7 +122,7 @@ def struct(
 
 @dataclass_transform(kw_only_default=True)
 class StructMeta(type):
-    """Turns declared fields into slots, a keyword constructor, equality and a repr."""
+    """The metaclass of Struct: makes slots, constructor, equality and repr from declared fields."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any

@@ -31,7 +31,7 @@ SIZE_BYTES = 4
 
 _SIZE = Packed(">i")
 _TLS_HELLO = 0x160301
-"""How a TLS connection begins: a record of a handshake, and a version."""
+"""The first bytes of a TLS connection: the type of a handshake record, and a version."""
 _ROOM_BYTES_MIN = 16 << 10
 _SMALL_READS_BEFORE_SHRINKING = 32
 
@@ -64,7 +64,7 @@ class FrameBuffer:
         Between two reads they are the start of a frame. A time limit for slow senders checks this
         value.
         """
-        # The size of the first incomplete frame, its length field included; 0 while unknown.
+        # The size of the first incomplete frame with its length field; 0 while the size is unknown.
         self._needed = 0
         self._small_reads = 0
 
@@ -110,7 +110,7 @@ class FrameBuffer:
         self._start = 0
 
     def received(self, count: int) -> Iterator[memoryview]:
-        """Note that `count` bytes were read, and yield the complete frames.
+        """Add `count` bytes that were read into the buffer, and yield the complete frames.
 
         The caller can stop early. The remaining frames then come with the next call, whose `count`
         can be 0. After FrameTooLarge the connection must be closed.
@@ -118,7 +118,7 @@ class FrameBuffer:
         self.pending_bytes += count
         is_full = self._start + self.pending_bytes == self.capacity_bytes
         if is_full and self._usual < self.read_bytes:
-            # There was more to read than room, so let the next read return more.
+            # The read has filled the buffer, so more bytes may wait. Make the next read larger.
             self._usual = min(4 * self._usual, self.read_bytes)
         return self._frames()
 
@@ -132,7 +132,7 @@ class FrameBuffer:
                 if not 0 <= size <= self.frame_bytes_max:
                     text = f"a frame has {size} bytes, expected at most {self.frame_bytes_max}"
                     if size >> 8 == _TLS_HELLO:
-                        text = "a client speaks TLS to a listener without it"
+                        text = "a client speaks TLS, but this listener does not"
                     raise FrameTooLarge(text)
                 self._needed = SIZE_BYTES + size
                 if self._needed > self._usual:

@@ -223,7 +223,7 @@ def build_batch(
 ) -> bytearray:
     """Return a batch of at least one record, complete with its CRC."""
     if not records:
-        raise ValueError("a batch holds at least one record")
+        raise ValueError("found no records, expected at least one in a batch")
     base_timestamp = records[0].timestamp_ms
     max_timestamp = base_timestamp
     payload = bytearray()

@@ -80,7 +80,7 @@ def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Ag
     while place < len(text):
         found = pattern.match(text, place)
         if found is None:
-            raise ValueError(f"a block of {block.metric} cannot be read at {place}")
+            raise ValueError(f"a block of {block.metric} cannot be read from character {place} on")
         cells.append(_cell(found.groups(), definition))
         place = found.end()
     if len(cells) != block.keys:

@@ -34,9 +34,9 @@ _RISING = frozenset({Measure.COUNT, Measure.MAX})
 class BulkPlan:
     """The blocks of a batch, by the way in which they are written.
 
-    `fresh` creates new windows, `added` is added to windows that exist by then, and `by_rows` is
-    written by rows. `new_keys` are the key counts of windows that a single block creates. The keys
-    of the windows in `recounted` must be counted after writing.
+    `fresh` creates new windows. `added` is added to windows that exist or that `fresh` has created.
+    `by_rows` is written by rows. `new_keys` are the key counts of windows that a single block
+    creates. The keys of the windows in `recounted` must be counted after writing.
     """
 
     fresh: list[CellBlock] = field(default_factory=list)

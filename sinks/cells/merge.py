@@ -2,7 +2,8 @@
 
 This module is pure. A window older than its `keep` is not written, so that a purged window never
 comes back with only a part of its counts. `all` is never purged. Keys beyond `max_keys` go to the
-overflow key. New keys are taken in the order of their hash, so a replay sends the same keys there.
+overflow key. New keys are accepted in the order of their hash, so a replay sends the same keys to
+the overflow key.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -35,7 +35,8 @@ class MySqlCellReader:
     def cells_after(self, seq: int, cells_max: int) -> list[tuple[CellId, Cell]] | None:
         """Return the cells written by merges after `seq`, sorted by window.
 
-        None if there are more than `cells_max`, or if `seq` is too old to tell.
+        Return None if there are more than `cells_max`, or if `seq` is so old that they cannot be
+        found.
         """
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]] | None:
@@ -78,7 +79,10 @@ class MySqlCellReader:
     def windows_before(
         self, metric: str, size_s: int, oldest_s: int, before_s: int | None, windows_max: int
     ) -> list[tuple[int, int]]:
-        """Return the newest `windows_max` of these windows, or of those before `before_s`."""
+        """Return start and key count of the newest `windows_max` windows from `oldest_s` on.
+
+        With `before_s`, only windows that start before that time.
+        """
 
         def read(cursor: Any) -> list[tuple[int, int]]:
             bound, bounds = "", [to_datetime(oldest_s)]

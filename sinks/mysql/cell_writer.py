@@ -43,7 +43,7 @@ from sinks.mysql.views import SEQ_MODULUS
 from sinks.redis.view import is_shown
 from sinks.rows import Batch, CellBlock, MetricDefinition
 
-# The size of statements. They are so large that the cost per statement is negligible.
+# The target size of a statement. At this size the cost per statement is negligible.
 STATEMENT_OCTETS = 2 * 1024 * 1024
 WINDOWS_PER_QUERY = 1_000
 # The server's error codes when AUTO_INCREMENT has reached the end of its column.
@@ -61,10 +61,10 @@ class Written:
     """The result of writing a batch's cells.
 
     `cells` are the cells written by rows, and the cells read back for the live view. `by_rows` are
-    only the former, and `key_counts` are the key counts of their windows. `bulk` are the windows
-    that the server changed by adding blocks. In the windows of `fallen`, a value in a ranking can
-    have fallen. `changed` is the number of all changed cells. `left_out` is the number of cells
-    that were not written, because their windows were older than their `keep`.
+    only the cells written by rows, and `key_counts` are the key counts of their windows. `bulk` are
+    the windows that the server changed by adding blocks. In the windows of `fallen`, a value in a
+    ranking can have fallen. `changed` is the number of all changed cells. `left_out` is the number
+    of cells that were not written, because their windows were older than their `keep`.
     """
 
     cells: Cells
@@ -95,7 +95,8 @@ class CellWriter:
         gathered = fold_to_windows(batch.rows, self._definitions, now_s, left_out=left_out)
         kept = kept_blocks(batch.blocks, self._definitions, now_s)
         plan = self._plan(kept, gathered)
-        # A quarter, because a statement of blocks can become twice as long (`bulk.statements`).
+        # Use a quarter of the limit, because a statement of blocks can become twice as long
+        # (`bulk.statements`).
         octets_max = min(STATEMENT_OCTETS, packet_octets // 4)
         bulk = plan.windows
         if bulk:
@@ -133,7 +134,9 @@ class CellWriter:
             inserted = self._insert(definition, blocks, b"", octets_max)
             said = sum(block.keys for block in blocks)
             if inserted != said:
-                raise ValueError(f"blocks of {definition.name} held {inserted} cells, said {said}")
+                raise ValueError(
+                    f"blocks of {definition.name} have {inserted} cells, their headers say {said}"
+                )
         for definition, blocks in self._by_metric(plan.added):
             self._insert(definition, blocks, tail(definition), octets_max)
         self._write_key_counts({**plan.new_keys, **self._count_keys(plan.recounted)}, self._numbers)
@@ -179,7 +182,8 @@ class CellWriter:
         new = sorted(windows)
         if not new:
             return {}
-        # No upsert, because that would use up an id for each window that exists already.
+        # Use a plain INSERT, because an upsert would use up an id for each window that exists
+        # already.
         try:
             self._cursor.executemany(
                 f"INSERT INTO window_keys ({_PLACE}, n_keys, seq) VALUES (%s,%s,%s,0,%s)",
@@ -265,12 +269,13 @@ class CellWriter:
 
     def _read_cells(self, cells: Sequence[CellId], gathered: GatheredCells) -> dict[CellId, Cell]:
         numbers = self._recent.numbers(cell_id.window for cell_id in cells)
-        # DELETE, because TRUNCATE would commit the transaction, even for a temporary table.
+        # Use DELETE, because TRUNCATE would commit the transaction, even for a temporary table.
         self._cursor.execute("DELETE FROM touched")
         self._cursor.executemany(
             "INSERT INTO touched (window_number, k_id) VALUES (%s,%s)",
             [
-                # A cell that is not in `gathered` is an overflow cell, whose identity is its hash.
+                # A cell that is read but not in `gathered` is an overflow cell. Its identity is its
+                # hash.
                 (
                     numbers[cell_id.window],
                     key_id(gathered[cell_id].key)

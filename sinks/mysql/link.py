@@ -15,14 +15,15 @@ SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION time_zone = '+00:00'",
-    # Shorter than ANSWER_TIMEOUT_S, so that waiting for a lock ends with the error for a lock and
-    # not with a lost connection.
+    # Keep this below ANSWER_TIMEOUT_S, so that a long wait for a lock ends with the error for a
+    # lock and not with a lost connection.
     "SET SESSION innodb_lock_wait_timeout = 5",
 )
 # Errors after which the whole transaction is tried again: a lock wait that took too long (which
 # undoes only one statement), and a deadlock.
 TRY_AGAIN = frozenset({1205, 1213})
-# Errors that mean: the server or the connection is gone, or the server refuses us at the moment.
+# Errors after which the batch waits: the server or the connection is lost, or the server refuses
+# the connection at the moment.
 AWAY = frozenset({1040, 1041, 1043, 1045, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1927,
                   2002, 2003, 2006, 2013, 2014, 2055, 4031})  # fmt: skip
 

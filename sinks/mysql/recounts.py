@@ -114,7 +114,7 @@ def move_beginnings(cursor: Any, metric: str, counted: Sequence[OffsetRange]) ->
 
 
 def raise_floors(cursor: Any, metric: str, held: Mapping[tuple[str, int], int]) -> None:
-    """Limit the recount to offsets from these on, because earlier lines are gone."""
+    """Limit the recount to offsets from these on, because earlier lines were deleted."""
     cursor.executemany(
         "UPDATE recounts SET from_offset = GREATEST(from_offset, %s) "
         "WHERE metric = %s AND topic = %s AND part = %s",

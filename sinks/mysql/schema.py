@@ -20,8 +20,9 @@ PROBLEM = f"problem VARCHAR(500) {_TEXT}"
 
 VERSION = 4
 
-# The names of window sizes in the views, which join this table. So the server finds the windows of
-# a size by their primary key; it would evaluate an expression for every row of the metric.
+# The names of window sizes. The views join this table, so that the server finds the windows of a
+# size by their primary key. With an expression instead, the server would evaluate the expression
+# for every row of the metric.
 _SIZES_TABLE = """CREATE TABLE IF NOT EXISTS window_sizes (
   size VARCHAR(24) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
   size_s INT NOT NULL, UNIQUE KEY (size_s))"""
@@ -35,7 +36,7 @@ _WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
   window_number INT UNSIGNED NOT NULL AUTO_INCREMENT,
   PRIMARY KEY (metric, size_s, start_at), KEY (seq), UNIQUE KEY (window_number))"""
 
-# A value has 26 digits before the point and 12 behind it; a sum has 35 before it, so 10^9 of the
+# A value has 26 digits before the point and 12 after it; a sum has 35 before it, so 10^9 of the
 # largest values can be added.
 SUM_DIGITS = 47
 
@@ -68,7 +69,7 @@ TABLES = (
   measure VARCHAR(16) NOT NULL DEFAULT '')""",
     f"""CREATE TABLE IF NOT EXISTS metric_topics (
   metric VARCHAR(48) NOT NULL, {TOPIC}, PRIMARY KEY (metric, topic))""",
-    # No row for a partition: counted from its first line on (`ranges.py`).
+    # A metric counts a partition that has no row here from its first line on (`ranges.py`).
     f"""CREATE TABLE IF NOT EXISTS metric_ranges (
   metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
   start_offset BIGINT NOT NULL, end_offset BIGINT,
@@ -77,7 +78,8 @@ TABLES = (
   metric VARCHAR(48) NOT NULL, {TOPIC}, part INT NOT NULL,
   from_offset BIGINT NOT NULL, tries INT NOT NULL DEFAULT 0, {PROBLEM},
   PRIMARY KEY (metric, topic, part))""",
-    # From when on windows older than their `keep` are deleted (`keeping.py`).
+    # The deletion terms: from `from_at` on, windows older than their `keep` are deleted
+    # (`keeping.py`).
     """CREATE TABLE IF NOT EXISTS keep_terms (
   metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, keep_s BIGINT NOT NULL,
   from_at DATETIME NOT NULL, cells BIGINT NOT NULL, PRIMARY KEY (metric, size_s))""",

@@ -106,7 +106,9 @@ class MySqlSink:
             )
             names = {definition.name: definition.topics for definition in definitions}
             for name in change_metrics(cursor, names, stored, _read_ledger(cursor)).resumed:
-                logger.warning("%s is counted again; metric_ranges has the missing offsets", name)
+                logger.warning(
+                    "%s is back in the configuration; a recount can count the lines it missed", name
+                )
             return self._read_guard(cursor)
 
         self._patiently(lambda: self._plainly(prepare))
@@ -155,7 +157,7 @@ class MySqlSink:
             before = self._read_guard(cursor)
             check_ours(before, self._query_id, self._epoch)
             self._recent.begin(before.seq)
-            # This locks the writer row, as a merge does.
+            # The update locks the writer row, as a merge does.
             cursor.execute(
                 "UPDATE sink_guard SET seq = seq + 1 WHERE id = 1 AND query_id = %s AND epoch = %s",
                 (self._query_id, self._epoch),
@@ -199,13 +201,13 @@ class MySqlSink:
     def close(self) -> None:
         """Close the connection. A connection that is lost already is not an error."""
         connection, self._connection = self._connection, None
-        # The next connection may be to another server.
+        # Forget the limit of the server, because the next connection may be to another server.
         self._packet_octets = None
         if connection is not None:
             try:
                 connection.close()
             except pymysql.err.Error as error:
-                logger.debug("closing a lost link: %s", error)
+                logger.debug("the connection to MySQL was lost before it was closed: %s", error)
 
     def _merge_once(self, batch: Batch) -> Merged:
         def merge(cursor: Any) -> tuple[WriterGuard, Written | None]:
@@ -263,7 +265,8 @@ class MySqlSink:
         """Return the writer row; `is_locked`: lock it until this transaction ends."""
         lock = " FOR UPDATE" if is_locked else ""
         cursor.execute(f"SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1{lock}")
-        # No row means that the database was emptied, like a restore to before the first epoch.
+        # If there is no row, the database was emptied. Treat this like a restore from before the
+        # first epoch.
         query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
         return WriterGuard(str(query_id), int(epoch), int(batch_id), int(seq))
 
@@ -312,7 +315,7 @@ class MySqlSink:
                     raise
                 if self._clock_s() + pause_s > deadline:
                     raise SinkUnavailable("mysql", _say(error)) from error
-                logger.debug("trying again: %s", error)
+                logger.debug("repeating a transaction in MySQL: %s", error)
             self._pause(pause_s)
             pause_s = min(pause_s * 2, RETRY_PAUSE_S[1])
 

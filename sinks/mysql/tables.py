@@ -31,7 +31,8 @@ def prepare(cursor: Any) -> None:
         # is missing.
         raise SchemaTooOld("mysql", "an older version", schema.VERSION)
     if "window_keys" not in kinds:
-        # Nothing says to which windows these cells belong, and new windows will get their numbers.
+        # Delete these cells, because their windows are unknown and new windows will get the same
+        # numbers.
         cursor.execute("DROP TABLE IF EXISTS window_cells")
     for statement in schema.TABLES:
         cursor.execute(statement)

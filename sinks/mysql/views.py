@@ -1,8 +1,8 @@
 """The views for readers of MySQL: `windows`, and one view per metric.
 
-This module is pure. They add what is not stored in a row of `window_cells`: its window, the text of
-its key, and a value that is computed from other columns. In the view of a metric, the columns of
-the key have the names from the configuration.
+This module is pure. The views add what is not stored in a row of `window_cells`: its window, the
+text of its key, and a value that is computed from other columns. In the view of a metric, the
+columns of the key have the names from the configuration.
 """
 
 from decimal import Decimal

@@ -29,7 +29,7 @@ MAY_PASS = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "WRON
 
 @dataclass(frozen=True, slots=True)
 class MergeFacts:
-    """The facts about a merge for `mill:meta` and the channel."""
+    """The facts about a merge that go into `mill:meta` and into the message on `mill:updates`."""
 
     lines: int
     lag: int | None
@@ -38,7 +38,9 @@ class MergeFacts:
 
 
 def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> MergeFacts:
-    """Return the facts about a merged batch. `bulk` are changed windows without cells here."""
+    """Return the facts about a merged batch. `bulk` are changed windows whose cells are not in
+    `cells`.
+    """
     changed = sorted({*(cell_id.window for cell_id in cells), *bulk})
     return MergeFacts(batch.lines, batch.lag, batch.now_ms, changed)
 
@@ -99,7 +101,7 @@ def published(guard: WriterGuard, progress: MergeFacts) -> str:
 
 
 def encode_write(write: Write) -> dict[str, object]:
-    """Return a write in the format of the script."""
+    """Return a write as the JSON object that the script in Redis reads."""
     return {
         "key": write.key,
         "start": write.start,

@@ -2,8 +2,8 @@
 
 This module is pure. The scrub compares the live view (Redis) with the truth (MySQL) in two ways. A
 *look* asks Redis only for sizes, so a missing key is found within seconds. A *check* compares a
-window field by field. Both go through all windows in the view in turn. They remember their place by
-the start of a window, so merges and purges in between do not disturb them.
+window field by field. Each of them goes through all windows in the view again and again. It
+remembers the start of the next window, so merges and purges in between do not disturb it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ SETTLED_MAX = 10_000
 
 
 class HashFacts(NamedTuple):
-    """What Redis reports of a hash and of its ranking; expiries are epoch seconds.
+    """The facts that Redis reports of a hash and its ranking; expiries are epoch seconds.
 
     `fields` and `ranked` are -1 if the key has another type than expected. `is_start_right` is 1 if
     `@start` is the requested start.
@@ -40,10 +40,11 @@ class HashFacts(NamedTuple):
 class WindowCheck:
     """The comparison of one window with the truth, page by page.
 
-    `after` is the last identity that was read. If Redis has more fields than the truth had so far
-    (`fields`), the window is compared once more: first all field names in Redis are collected in
-    `unseen` (`cursor` is the place there), then those in the truth are removed. Names that are left
-    do not belong there. Merges in between cannot cause that, because they write the truth first.
+    `after` is the last identity that was read. If Redis has more fields than the truth (`fields`),
+    the window is compared once more. First all field names in Redis are collected in `unseen`;
+    `cursor` is Redis's cursor for this. Then the names in the truth are removed. The remaining
+    names do not belong to the window. They cannot come from a merge in between, because a merge
+    writes the truth first.
     """
 
     window: WindowId
@@ -66,7 +67,7 @@ class WindowCycle:
 
     def __init__(self, definitions: Iterable[MetricDefinition]) -> None:
         self._sizes = [(each.name, size_s) for each in definitions for size_s in each.windows_s]
-        # Totals first, then the smallest windows, which are the most watched ones.
+        # Check totals first, then the smallest windows, which are the most watched ones.
         self._sizes.sort(key=lambda one: one[1])
         self._at = 0
         self._before_s: int | None = None
@@ -85,7 +86,11 @@ class WindowCycle:
         return *self._sizes[self._at], self._before_s
 
     def passed(self, starts_s: Sequence[int], asked: int) -> None:
-        """Continue after these windows; if there are fewer than `asked`, with the next size."""
+        """Record that the windows with these starts were compared.
+
+        The scrub continues after them, or with the next size if they are fewer than the `asked`
+        ones.
+        """
         if len(starts_s) >= asked:
             self._before_s = starts_s[-1]
         else:

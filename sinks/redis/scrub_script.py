@@ -27,9 +27,9 @@ end
 return cjson.encode(told)
 """
 
-# ARGV: a window's key, the latest key that shows it (or ''), JSON of names, JSON of values.
-# Returns the places, from 1, where the window's value differs, and then 0 if any value in the
-# latest key differs.
+# ARGV: a window's key, the latest key that shows it (or ''), JSON of names, JSON of values. Returns
+# the indices (from 1) of values that differ in the window's key, followed by 0 if any value differs
+# in the latest key.
 COMPARE = """
 local names, values = cjson.decode(ARGV[3]), cjson.decode(ARGV[4])
 local function differing(key)
@@ -47,9 +47,10 @@ return places
 """
 
 # ARGV: the key of a hash with a ranking, the suffix of a member's field, JSON of the scores,
-# highest first. Returns 1 if the ranking has these scores and each is the member's own value; for
-# no scores, if there is no ranking. Which of several equal members is last is not compared, because
-# Redis and the truth order names of several parts differently.
+# highest first. Returns 1 if the ranking has exactly these scores, and each score is also the value
+# of the member's field in the hash. Without scores, returns 1 if there is no ranking. The order of
+# members with equal scores is not compared, because Redis and the truth sort names of several parts
+# differently.
 RANKED = """
 local scores, top = cjson.decode(ARGV[3]), ARGV[1] .. ':top'
 if #scores == 0 then return redis.call('EXISTS', top) == 0 and 1 or 0 end

@@ -44,21 +44,23 @@ from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, write
 from sinks.rows import MetricDefinition
 from sinks.truth import WriterGuard
 
-# The time for a round, of which there is one per second, if no error is known, and if one is known.
+# The time limit of a round if no wrong window is known, and if one is known. Rounds run once a
+# second.
 LOOKING_S = 0.02
 MENDING_S = 0.1
-# The cells that a round reads from the truth, if no error is known, and if one is known.
+# The most cells that a round reads from the truth if no wrong window is known, and if one is known.
 CELLS_PER_TEND = 1_000
 CELLS_PER_TEND_MENDING = 10_000
 CELLS_PER_PAGE = 250
-# The cost of a window is at least this, because of its round trips.
+# A window counts as at least this many cells, because each window costs round trips.
 CELLS_PER_WINDOW_MIN = 10
-# Windows whose sizes a round reads: the newest of this many metrics and sizes, and others.
+# The most windows whose sizes a round reads: newest windows, and other windows.
 NEWEST_PER_TEND = 16
 WINDOWS_PER_TEND = 250
 PAGES_PER_TEND = 4
 WINDOWS_PER_PAGE = 100
-# One of this many checked windows is a latest window or has totals, because users watch these most.
+# One in this number of checked windows is a latest window or has totals, because users watch these
+# windows most.
 NEWEST_EVERY = 4
 LOGGED_PER_TEND = 10
 
@@ -179,7 +181,7 @@ class Scrubber:
                 self._suspects[window] = True
 
     def _look_at_others(self, now_s: int) -> None:
-        """Look for wrong windows, unless some are known already, which are repaired first."""
+        """Look for wrong windows, but only after those that are known already were repaired."""
         if self._suspects:
             return
         left = WINDOWS_PER_TEND
@@ -292,7 +294,9 @@ class Scrubber:
         return self._send(guard, write, fields=wrong)
 
     def _finish(self, check: WindowCheck, write: Write, guard: WriterGuard, now_s: int) -> bool:
-        """Compare the rest of a window: surplus fields, ranking, expiry, the latest key."""
+        """Compare what the pages of a window did not show: surplus fields, ranking, expiry, latest
+        key.
+        """
         gone = sorted(check.unseen or ())
         if gone:
             check.mended.append(f"{len(gone)} fields too many")
@@ -348,7 +352,7 @@ class Scrubber:
         self._logged += 1
         if self._logged <= LOGGED_PER_TEND:
             logger.warning(
-                "Redis did not show the truth, %s is written again: %s",
+                "Redis differed from the truth, so %s is written again: %s",
                 write.latest if check.mended == ["latest"] else write.key,
                 ", ".join(check.mended),
             )
@@ -379,5 +383,5 @@ class Scrubber:
         answer = guarded_call(lambda: self._mend(args=[json.dumps(call), *gone]))
         if answer == "fenced":
             self._cell_reader.check_ours()
-            raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
+            raise SinkUnavailable("redis", "its guard has an epoch that MySQL does not know")
         return bool(answer == "ok")

@@ -61,7 +61,8 @@ STATE_VERSION_KEY = "mill:state_version"
 STATE_VERSION = 2
 COUNT_FIELD = "n_keys"
 GUARD_FIELDS = ("epoch", "query", "batch", "seq")
-# The server's clock may be ahead of the driver's clock, which decides what is still counted.
+# The keys expire this much later than `keep` says, because the server's clock may be ahead of the
+# driver's clock, which decides what is still counted.
 EXPIRY_MARGIN_S = 86_400
 _NUMBERS = ("sum", "min", "max")
 _SKETCHES = ("hll", "kll")
@@ -197,7 +198,10 @@ class RedisTruth:
         return rankings
 
     def _samples(self, batch: Batch) -> tuple[str, list[str]]:
-        """Return the day's key, and fields and values of the lines that still fit, in turn."""
+        """Return the key of the day's samples, and the fields and values to write, in turn.
+
+        Samples above the limit of their file are left out.
+        """
         day = datetime.fromtimestamp(batch.now_ms / 1000, UTC).date().isoformat()
         key = SAMPLES_PREFIX + day
         by_file: dict[str, dict[str, str]] = {}

@@ -233,7 +233,10 @@ class RedisView:
         expect: int,
         progress: MergeFacts,
     ) -> bool:
-        """Send calls of about 1,000 fields; the last one moves the guard. False if behind."""
+        """Send calls of about 1,000 fields; the last call moves the guard.
+
+        Return False if Redis lacks an earlier merge.
+        """
         listed = list(cells)
         come = self._matured(now_s)
         waiting: list[Write] | None = None
@@ -252,7 +255,7 @@ class RedisView:
         self, guard: WriterGuard, some: list[Write], expect: int, progress: MergeFacts | None
     ) -> bool:
         body = {
-            # As text, because Lua would write a large number with an exponent.
+            # Send numbers as text, because Lua would write a large number with an exponent.
             "epoch": str(guard.epoch),
             "query": guard.query_id,
             "batch": str(guard.batch_id),
@@ -266,5 +269,5 @@ class RedisView:
         answer = guarded_call(lambda: self._script(args=[json.dumps(body)]))
         if answer == "fenced":
             self._cell_reader.check_ours()
-            raise SinkUnavailable("redis", "the epoch of its guard is unknown to the truth")
+            raise SinkUnavailable("redis", "its guard has an epoch that MySQL does not know")
         return bool(answer == "ok")

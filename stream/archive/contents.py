@@ -73,12 +73,14 @@ class Pieces:
     def add(self, piece: ArchivePiece) -> None:
         """Add a piece at the end; raises ValueError if it does not follow the others."""
         if self.all and piece.number != self.next_number:
-            raise ValueError(f"found piece {piece.number}, expected {self.next_number}")
+            raise ValueError(f"found piece {piece.number}, expected piece {self.next_number}")
         for one in piece.ranges:
             spans = self._spans.setdefault(one.partition, [])
             end = spans[-1][1] if spans else None
             if one.start >= one.end or (end is not None and one.start < end):
-                raise ValueError(f"found {one} in piece {piece.number} behind {end}")
+                raise ValueError(
+                    f"piece {piece.number}: found {one}, expected a start from {end} on"
+                )
             if end == one.start:
                 spans[-1] = (spans[-1][0], one.end)
             else:

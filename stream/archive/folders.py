@@ -89,7 +89,7 @@ class LocalFolder:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            # A link fails if the target exists; a rename would replace it.
+            # Use a link, because it fails if the target exists. A rename would replace the target.
             os.link(draft, target)
         finally:
             draft.unlink(missing_ok=True)
@@ -176,7 +176,8 @@ class HadoopFolder:
         before, after = self._path(source), self._path(target)
         self._system.mkdirs(after.getParent())
         if self._system.exists(after):
-            # In an object store a move is a copy and a deletion, so after a crash both can exist.
+            # In an object store a move is a copy and a deletion, so after a crash both files can
+            # exist.
             self._system.delete(before, False)
         elif not self._system.rename(before, after):
             raise OSError(f"{self.root}/{source} cannot be moved to {target}")

@@ -54,7 +54,7 @@ class TopicArchive:
                 self._place(noted[draft])
             else:
                 self._folder.remove(f"{self._home}/_drafts/{draft}")
-                logger.info("removed a draft of the archive", extra=fields(draft=draft))
+                logger.info("removed an unfinished piece of the archive", extra=fields(draft=draft))
 
     def new_draft(self) -> str:
         """Return a name for the draft of the next piece."""

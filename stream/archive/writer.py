@@ -115,7 +115,7 @@ class ArchiveWriter:
                 # The archive is of an older topic, so its offsets belong to other lines.
                 found[topic] = {}
             else:
-                why = self._problems.get(topic) or self._problems.get("", "not looked at yet")
+                why = self._problems.get(topic) or self._problems.get("", "not read yet")
                 raise ArchiveAway(f"the archive of {topic}: {why}")
         return found
 
@@ -128,7 +128,9 @@ class ArchiveWriter:
         for topic in sorted({one.topic for one in ranges}):
             archive = self._archives.get(topic)
             if archive is None:
-                raise ArchiveAway(f"the archive of {topic}: {self._problems.get(topic, 'closed')}")
+                raise ArchiveAway(
+                    f"the archive of {topic}: {self._problems.get(topic, 'not read yet')}"
+                )
             lines = read_topic_archive(
                 session, archive, topic, [one for one in ranges if one.topic == topic]
             )
@@ -184,7 +186,9 @@ class ArchiveWriter:
         else:
             text = f"{why}: move its folder topic={topic} away to archive the new one"
             if self._anew.get(topic) != text:
-                logger.error("a topic is not archived", extra=fields(topic=topic, why=text))
+                logger.error(
+                    "lines of a topic are not archived", extra=fields(topic=topic, why=text)
+                )
             self._anew[topic] = text
             self._archives.pop(topic, None)
             self._noted.discard(topic)
@@ -243,7 +247,7 @@ class ArchiveWriter:
         except (SinkUnavailable, LedgerMismatch, pymysql.err.Error) as error:
             # The next round compares MySQL with the archive, and writes all pieces if they differ.
             self._noted.discard(topic)
-            logger.debug("what is archived is not noted yet: %s", error)
+            logger.debug("could not write the archived offsets to MySQL: %s", error)
 
     def _fail(self, topic: str, error: Exception) -> None:
         gateway = SparkContext._gateway
@@ -251,7 +255,9 @@ class ArchiveWriter:
             raise _JvmEnded from error
         why = error_words(error)
         if topic not in self._problems and not self._stop.is_set():
-            logger.warning("archiving waits", extra=fields(topic=topic or None, why=why))
+            logger.warning(
+                "archiving failed and is tried again", extra=fields(topic=topic or None, why=why)
+            )
         self._problems[topic] = why
 
     def _well(self, topic: str) -> None:
@@ -288,7 +294,8 @@ def write_piece(
     target = archive.draft_uri(draft)
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     lines = read_ranges(session, options, ranges)
-    # One task, so that each hour becomes one file. Sorted, so that a reader can skip row groups.
+    # Use one task, so that each hour becomes one file. Sort the lines, so that a reader can skip
+    # row groups.
     lines.selectExpr("key", "value", "partition", "offset", "timestamp", HOUR).coalesce(
         1
     ).sortWithinPartitions("hour", "partition", "offset").write.partitionBy("hour").option(

@@ -15,7 +15,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 """The names of inputs, metrics and formats."""
 
 NAME_PATTERN = "^[a-z][a-z0-9_]{0,47}$"
-"""The same for JSON Schema, in which `$` matches only at the end."""
+"""The same pattern for JSON Schema, in which `$` matches only at the end."""
 
 
 def _duration(value: str) -> str:

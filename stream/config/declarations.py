@@ -38,7 +38,8 @@ _ALSO_FIELDS = ("date", "timestamp", "text")
 class ColumnSection(BaseModel):
     """One declared column: its type and its address.
 
-    Each format has its own key for the address (`path`, `key`, …), so at most one of them is set.
+    Each format has its own key for the address (`path`, `key`, …), so at most one of these keys is
+    set.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,8 +1,8 @@
 """SQL expressions of users: their tokens, and the names in them.
 
-This module is pure and needs no JVM. This module finds the words of an expression that are names of
-columns. So a misspelt column is reported before Spark starts, and the compiled plan can rename the
-columns of each input. Spark checks the syntax, not this module.
+This module is pure and needs no JVM. It finds the words of an expression that are names of columns.
+So a misspelt column is reported before Spark starts, and the compiled plan can rename the columns
+of each input. The module does not check the syntax, because Spark does that.
 """
 
 import difflib
@@ -247,7 +247,7 @@ def quote_text(text: str) -> str:
 def _check_call(tokens: list[Token], index: int) -> None:
     name = tokens[index].text
     if index and name.lower() in _TYPES and tokens[index - 1].text.lower() in ("as", "::"):
-        return  # AS DECIMAL(10, 2)
+        return  # a type, as in AS DECIMAL(10, 2)
     has_arguments = [token.text for token in tokens[index + 2 : index + 3]] != [")"]
     fault = fault_of_call(name, has_arguments=has_arguments)
     if fault is not None:
@@ -308,13 +308,13 @@ def _is_syntax(tokens: list[Token], index: int, is_column: bool) -> bool:
         if before is not None and (before.text == "::" or before.text.lower() == "as"):
             return True
         if after is not None and after.kind is TokenKind.STRING:
-            return True  # DATE '2026-08-01'
+            return True  # a literal, as in DATE '2026-08-01'
         if not is_column and before is not None and before.text in ("<", ",", ":"):
-            return True  # ARRAY<STRING>, MAP<STRING, INT>
+            return True  # a part of a type, as in ARRAY<STRING> or MAP<STRING, INT>
     if word in ("interval", "extract") and not is_column:
         return True
     if before is not None and before.kind is TokenKind.NUMBER and word in _KEYWORDS:
-        return True  # INTERVAL 5 MINUTES
+        return True  # a unit, as in INTERVAL 5 MINUTES
     return word in _KEYWORDS and not (is_column and word not in _ALWAYS_SYNTAX)
 
 
@@ -326,7 +326,8 @@ _TO_TIMES = words("cast try_cast date timestamp timestamp_ltz timestamp_ntz")
 _BEFORE_PARENTHESES = words("and as between case else escape in is not or then when")
 _BEFORE_OPERANDS = words("( , [ + - * / % & | ^ ~ = == <> != < > <= >= <=> || -> => !")
 
-# Words that are never a column without backticks: Spark refuses them, or they join two operands.
+# Words that are a column only in backticks, because Spark refuses them otherwise or they join two
+# operands.
 _ALWAYS_SYNTAX = words(
     """
     and as between case cast div else end escape false ilike in is like not null or regexp rlike

@@ -165,7 +165,7 @@ class Format(Section):
         header = listed(keys["header"])
         texts = tuple(header) if isinstance(header, list | tuple) else ()
         if not all(isinstance(text, str) for text in texts):
-            return {}  # the validation of `header` tells what is wrong with it
+            return {}  # the header has a fault, which its own validation reports
         fields = header_fields(HeaderKeys({**keys, "header": texts}))
         return {
             name: _declaration(name, column)

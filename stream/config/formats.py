@@ -125,7 +125,8 @@ def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
     if line_format == "json":
         return _parse_path(address)
     if line_format == "csv":
-        # A position, or else a name. The caller checks a name against the header of the input.
+        # The address is a position or a name. The caller checks a name against the header of the
+        # input.
         return (int(address),) if re.fullmatch(r"[1-9][0-9]{0,3}", address) else (address,)
     if line_format == "regex":
         if not _GROUP_NAME.fullmatch(address):

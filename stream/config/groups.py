@@ -77,7 +77,7 @@ def python_pattern(pattern: str) -> str:
     for place, _ in _places(pattern):
         for foreign in _JAVA_ALONE:
             if pattern.startswith(foreign, place):
-                raise PatternFault(foreign, "a pattern that Python has a spelling for, too")
+                raise PatternFault(foreign, "syntax that Python supports too")
     translated = _translated(pattern, names, "(?P<{}>", "(?P={})")
     return re.sub(r"\\z", r"\\Z", translated)
 

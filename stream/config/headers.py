@@ -36,7 +36,8 @@ class HeaderKeys:
 def check_headers(headers: Sequence[str], section: DelimiterKeys) -> None:
     """Refuse a header that names a field twice, and two csv headers with equally many fields.
 
-    A csv line has the header with its number of fields, so two of the same length are ambiguous.
+    The header of a csv line is the one with as many names as the line has fields. So two headers of
+    the same length are ambiguous.
     """
     sizes: list[int] = []
     for text in headers:

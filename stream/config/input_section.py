@@ -1,7 +1,7 @@
 """One parsed input of the configuration file.
 
-It reads only the values it is given, the files of shipped formats and the time zone database. Every
-fault has its key, and says what was found and what was expected.
+The module reads only the values that it gets, the files of shipped formats and the time zone
+database. Every fault has its key, and says what was found and what was expected.
 """
 
 import difflib
@@ -194,7 +194,7 @@ class ParsedInputSection(Section):
     ) -> tuple[str, ...] | None:
         reader = _reader_of(info)
         if value is None and reader == "w3c":
-            raise fault("format w3c without header", "header: the names behind #Fields:")
+            raise fault("format w3c without header", "header: the names after #Fields:")
         check_headers(value or (), HeaderKeys(info.data))
         return value
 

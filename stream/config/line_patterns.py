@@ -13,8 +13,8 @@ IPV6 = r"[0-9A-Fa-f.]*+:[0-9A-Fa-f.]*+:[0-9A-Fa-f:.]*+(?:%[0-9A-Za-z._-]++)?"
 CLIENT_NAME = r"[0-9A-Za-z_][0-9A-Za-z._-]*+"
 # nginx writes `unix:` for a client that connected through a UNIX socket.
 _ADDRESS = rf"(?:-|unix:\S*+|{IPV6}|\[{IPV6}\]|{CLIENT_NAME})"
-# These patterns refuse a line with an additional field before the client's address. Such a line has
-# an address in the place of the ident, or a hyphen as one word of the user's name.
+# These patterns refuse a line with an additional field before the client's address. In such a line
+# the address is where the ident should be, or a hyphen is one word of the user's name.
 _IDENT = rf"(?!(?:{IPV4}|{IPV6}) )\S++"
 _USER = r"(?!- [^\[]|[^\[]* - ).+?"
 _HEAD = (
@@ -49,7 +49,7 @@ SYSLOG_GROUPS = 18
 _IP = r"[0-9A-Fa-f.:]++(?:%\S*+)?"
 _NUMBER = r"\d++(?:\.\d*+)?"
 _METHOD = r"[A-Z][A-Z_-]*+"
-# The form of the W3C fields with these names. A field with another name can have any text.
+# The pattern of the text of some W3C fields, by name. A field with another name can have any text.
 _KINDS: Mapping[str, str] = {
     "date": r"\d{4}-\d\d-\d\d",
     "time": r"\d\d:\d\d(?::\d\d(?:\.\d++)?)?",

@@ -1,4 +1,4 @@
-"""Metrics in the form for the rest of the room: slices, defaults, and definition hashes.
+"""Metrics in the form that `stream` computes with: slices, defaults, and definition hashes.
 
 This module is pure and needs no JVM. A metric's *slice* is the period for which a batch is folded
 to one cell per key. The sinks add each slice to every configured window that contains it.
@@ -55,7 +55,7 @@ def resolve_metrics(section: StreamSection) -> tuple[Metric, ...]:
 def slice_of(windows_s: Sequence[int]) -> int:
     """Return the size of a slice: the greatest common divisor of the windows, at least 10 s.
 
-    0 if the only window is `all`, which has no beginning.
+    Return 0 if the only window is `all`, which has no beginning.
     """
     sizes = [size for size in windows_s if size]
     return max(SLICE_S, math.gcd(*sizes)) if sizes else 0

@@ -1,8 +1,8 @@
 """Inputs and metrics of the configuration file.
 
-It uses only the values it is given, and starts no JVM. Every fault has its key, and says what was
-found and what was expected. Values stay as the user wrote them; `metrics.py` converts them for the
-rest of `stream`.
+The module uses only the values that it gets, and starts no JVM. Every fault has its key, and says
+what was found and what was expected. Values stay as the user wrote them; `metrics.py` converts them
+for the rest of `stream`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ RESERVED_NAMES = words(
 
 
 class KeepSection(Section):
-    """How long each sink keeps a window after its end."""
+    """The time for which each sink keeps a window after its end."""
 
     redis: Keep | None = Field(
         default=None,
@@ -166,7 +166,7 @@ class MetricSection(Section):
         if not NAME.match(value):
             raise fault(repr(value), "1 to 48 of a-z, 0-9 and _, beginning with a letter")
         if value in RESERVED_NAMES:
-            raise fault(repr(value), "another name: a table, column or key is called so")
+            raise fault(repr(value), "another name: a table, column or key has this name")
         names = _names.get()
         if names is not None:
             if value in names:

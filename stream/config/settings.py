@@ -1,8 +1,9 @@
 """The stream's settings: inputs, metrics, and how Spark runs.
 
-It uses only the values it is given, and starts no JVM. `StreamSection` is the part `stream:` of the
-configuration file. `StreamSettings` are the settings of one stream process. `parse/check.py` lets
-Spark check the syntax and the types of expressions, which this module cannot check.
+The module uses only the values that it gets, and starts no JVM. `StreamSection` is the part
+`stream:` of the configuration file. `StreamSettings` are the settings of one stream process.
+`parse/check.py` lets Spark check the syntax and the types of expressions, which this module cannot
+check.
 """
 
 import re
@@ -64,7 +65,7 @@ def _sound(given: object) -> ParsedInputSection | None:
 
 
 class ArchiveSection(Section):
-    """Where raw lines are kept as Parquet files, and how often new lines are added."""
+    """The archive of raw lines: its folder, and the interval at which new lines are added."""
 
     folder: str = Field(
         description="where the files are written: a folder, from the mill's folder, or a URI such"

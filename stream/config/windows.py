@@ -15,9 +15,9 @@ WINDOW_S_MAX = 86_400
 ALL_WINDOW = "all"
 FOREVER = "forever"
 
-# How long windows are kept by default. A size that is not listed is kept like the next smaller one.
-# MySQL's windows are the history, so only the sizes that fill a disk are ever deleted, and the user
-# gets a notice before (decision 0098).
+# The times for which windows are kept by default. A size that is not listed is kept like the next
+# smaller one. MySQL's windows are the history, so only the sizes that fill a disk are ever deleted,
+# and the user gets a notice before (decision 0098).
 KEEP_REDIS = {"10s": "1h", "1m": "1d", "1h": "30d"}
 KEEP_MYSQL = {"1m": "90d", "5m": "forever"}
 

@@ -1,8 +1,8 @@
 """The abbreviations of time zones that lines can have, and their meaning.
 
-It reads the system's time zone database. An abbreviation that several places use (BST, IST, AST) is
-known only if the zone in the input's `tz` uses it. Java's own short ids are ignored, because Java
-takes BST for Bangladesh and ART for Cairo.
+The module reads the system's time zone database. An abbreviation that several regions use (BST,
+IST, AST) is known only if the zone in the input's `tz` uses it. Java's own short ids are ignored,
+because in Java BST means Bangladesh and ART means Cairo.
 """
 
 import re
@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sinks.local_time import DAY_S, LocalZone, local_zone
 from stream.config.windows import fault
 
-# Offsets from UTC. MSK means a region and not an offset, because it was an hour more from 2011 to
-# 2014.
+# Offsets from UTC. MSK is a region here and not an offset, because Moscow's offset was an hour
+# larger from 2011 to 2014.
 UNAMBIGUOUS: Mapping[str, str] = {
     "Z": "Z", "UTC": "Z", "GMT": "Z", "UT": "Z", "WET": "Z",
     "WEST": "+01:00", "CET": "+01:00", "MET": "+01:00", "MEZ": "+01:00", "WAT": "+01:00",

@@ -36,7 +36,8 @@ from stream.parse.try_expression import attempt, attempt_of_user
 
 LINES_VIEW = "millrace_lines"
 
-# The verdicts of a metric on a line. A third one is NULL: the metric's filter excludes the line.
+# The verdicts of a metric on a line. The third verdict is NULL: the metric's filter excludes the
+# line.
 COUNTED = 1
 FAULTY = -1
 
@@ -336,7 +337,10 @@ def _lines_query(
 
 
 def _within(name: str, sql: str) -> str:
-    """Return an expression over one input's columns: NULL for other lines, or if it raises."""
+    """Return SQL for an expression over one input's columns.
+
+    It is NULL for lines of other inputs, and if the expression raises.
+    """
     return _of_input(name, attempt(sql))
 
 

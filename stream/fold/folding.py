@@ -12,9 +12,9 @@ from stream.fold.java_fold import JavaFold
 from stream.fold.judging import Judging
 from stream.source.kafka import Span, tasks_for
 
-# Up to this many lines, cells come as rows and not as blocks. A row costs 130 microseconds and a
-# cell in a block only 10. But the sinks must read the cells of a block back from the server, and
-# not those that come as rows.
+# Up to this many lines, cells come as rows and not as blocks. A row costs 130 microseconds, and a
+# cell in a block only 10. But the sinks must read the cells of a block back from the server, which
+# they need not do for rows.
 SMALL_BATCH_LINES = 1_000
 
 # A local driver reads up to this many lines itself, because starting a Spark job takes 0.15 s.

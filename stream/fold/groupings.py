@@ -74,7 +74,7 @@ def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
 
 
 def faulty_readings(plan: FoldPlan) -> tuple[MetricColumns, ...]:
-    """Return the metrics that have a verdict, which are those that can find a line faulty."""
+    """Return the metrics that have a column of verdicts. Only these can find a line faulty."""
     return tuple(reading for reading in plan.readings if reading.verdict is not None)
 
 

@@ -47,7 +47,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class _Frames(FramedSerializer):
-    """Returns frames unchanged."""
+    """A serializer for PySpark that returns each frame as its bytes."""
 
     def loads(self, obj: bytes) -> bytes:
         return obj
@@ -108,7 +108,7 @@ def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
         if frame[0] == FRAMES["end"]:
             return
         yield frame
-    raise ConnectionResetError("Java has not sent all cells of a batch")
+    raise ConnectionResetError("Java has sent only a part of a batch's cells")
 
 
 class _Counting:
@@ -204,7 +204,7 @@ def _beside(tasks: Sequence[Spent], parallel: int) -> Spent:
 
 
 def _first(samples: Iterable[UnparsedSample]) -> list[UnparsedSample]:
-    """Return the first SAMPLES samples of each partition, because each task sends as many."""
+    """Return the first SAMPLES samples of each partition, because each task sends up to SAMPLES."""
     kept: dict[int, int] = {}
     first: list[UnparsedSample] = []
     for one in sorted(samples, key=lambda one: (one.partition, one.offset)):

@@ -52,8 +52,8 @@ def _check_expression(
     for name in metric.from_:
         sql = spark_sql(text, {column: column for column in frames[name].columns})
         try:
-            # Next to a plain column and inside a struct, Spark refuses aggregates and generators,
-            # which would not give one value per line.
+            # Select the expression inside a struct and next to a plain column. There Spark refuses
+            # aggregates and generators, which would not give one value per line.
             wrapped = F.struct(F.expr(sql.text).alias("e")).alias("s")
             probe = frames[name].select(wrapped, F.col("line")).select("s.e")
             kind = probe.schema["e"].dataType

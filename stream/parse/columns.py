@@ -187,7 +187,8 @@ def _regex(texts: Texts) -> LineSql:
         taken = f"IF(length(line) <= {RECURSIVE_CHARACTERS_MAX}, {taken}, NULL)"
 
     def text(column: Declared) -> str:
-        # A group that did not take part in the match gives an empty text too, so both are NULL.
+        # An empty match and a group that did not take part both give an empty text. So both are
+        # NULL.
         return f"nullif({texts.fields}[{names.index(str(column.steps[0])) + 1}], '')"
 
     in_steps = texts.in_one_step if line == "line" else texts.in_two_steps

@@ -41,9 +41,10 @@ def exact_decimal(text: str) -> str:
     which is more than a double has.
     """
     held = f"try_cast({text} AS {EXACT_DECIMAL})"
-    # Such a text has all its digits within 37 places if it is below one, and within 22 if it is
-    # below 10^16; whatever is smaller shows in the double only. Both sides have one type, because
-    # Spark compares decimals of two types in a third one with fewer places.
+    # Compare the rounded value with the text at more places: 37 places if it is below one, and 22
+    # if it is below 10^16. All digits of the text are within these places, unless the value was
+    # rounded to zero. Only the double shows such a value. Cast both operands to one type, because
+    # Spark compares decimals of two types in a third type with fewer places.
     is_exact = (
         f"CASE WHEN abs({held}) < 1 THEN {_is_same(text, held, 'DECIMAL(38,37)')}"
         f" WHEN abs({held}) < {10**16} THEN {_is_same(text, held, 'DECIMAL(38,22)')}"

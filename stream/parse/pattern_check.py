@@ -26,7 +26,7 @@ _TRIALS = ("a", "a ", "1", '"', "\\", 'k="v\\"" ', "[x] ", "/a.b?c=d&")
 # character, or its steps grow with the third power of the length.
 _ATTACK_CHARACTERS = 500
 
-# The exception with which our matcher gives up (`java/Steps.java`).
+# The Java exception that our matcher raises when it exceeds its limit of steps.
 _TOO_MANY_STEPS = "millrace.Steps$TooMany"
 
 _POSSESSIVE = "possessive repeats such as [^x]*+ instead of repeated groups"

@@ -17,11 +17,12 @@ from stream.config.expression import quote_text
 from stream.config.times import TimeSection, compile_layout
 from stream.config.zones import zone_names
 
-# A time before 1970 or from here on is unreadable, because MySQL's DATETIME ends with year 9999.
+# A time before 1970, or not before this one, is unreadable, because MySQL's DATETIME ends with the
+# year 9999.
 _TIME_MAX_S = 253_402_300_800
 
-# The arrival, from which a date without a year gets its year. A record without a time stamp has no
-# arrival, so such a date in it is unreadable.
+# SQL for the arrival of a line. A date without a year gets its year from the arrival. A record
+# without a time stamp has no arrival, so such a date in it is unreadable.
 _ARRIVAL = "coalesce(arrival, timestamp_micros(0))"
 
 
@@ -38,10 +39,12 @@ class TimeSql:
 
 
 def line_time(texts: Sequence[str], tz: str, section: TimeSection | None) -> TimeSql:
-    """Return the time of a line: of the first text that is a time, else by the fallback."""
+    """Return SQL for the time of a line: the first of these texts that is a time, else the
+    fallback.
+    """
     given = section or TimeSection()
-    # A list of several fields is a guess by their names, which can mislead. So the texts are
-    # checked more strictly.
+    # If the user names several fields, one of them can have a number that is no time. So the texts
+    # are checked more strictly.
     is_picky = len(texts) > 1 and not given.layout
     values = [parse_time(text, tz, given.layout, is_picky=is_picky) for text in texts]
     faults = [time_fault(text, tz, given.layout, is_picky=is_picky) for text in texts]

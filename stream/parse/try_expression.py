@@ -11,10 +11,14 @@ FUNCTION_OF_USER = "millrace_try_of_user"
 
 
 def attempt(sql: str) -> str:
-    """Return SQL for one of our own expressions, NULL if evaluating it raises an exception."""
+    """Return SQL that evaluates one of our own expressions, and yields NULL if it raises an
+    exception.
+    """
     return f"{FUNCTION}({sql})"
 
 
 def attempt_of_user(sql: str) -> str:
-    """Return SQL for a user's expression, NULL if it raises an exception or overflows."""
+    """Return SQL that evaluates a user's expression, and yields NULL if it raises an exception or
+    overflows.
+    """
     return f"{FUNCTION_OF_USER}({sql})"

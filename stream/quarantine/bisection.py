@@ -116,7 +116,7 @@ class Bisection:
             failure = tried
         if failure is not None:
             logger.warning(
-                "a batch cannot be counted; looking for the lines at fault",
+                "a batch cannot be counted; searching for the lines that cause this",
                 extra=fields(offsets=offsets, why=failure.name),
             )
             # If Spark can count nothing at all, the search would set aside every single line. So
@@ -181,8 +181,8 @@ class Bisection:
             except Exception as error:
                 origin, causes = judge(error)
                 if origin is Origin.JVM:
-                    # Leave the part in `hand`, because the job's thread will find that the JVM is
-                    # gone, and then records this part.
+                    # Leave the part in `hand`. The job's thread finds that the JVM has ended, and
+                    # records this part.
                     raise
                 self.hand.let_go()
                 if is_java_error(causes):
@@ -208,7 +208,7 @@ class Bisection:
         words = without_line(why.words or why.name, line)
         found = PoisonLine(one.topic, file, one.partition, one.start, line, words)
         logger.warning(
-            "a line is set aside",
+            "a line cannot be counted and is set aside",
             extra=fields(
                 file=file, topic=one.topic, partition=one.partition, offset=one.start, why=words
             ),

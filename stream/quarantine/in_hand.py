@@ -45,12 +45,12 @@ class Hand:
     def __init__(self) -> None:
         self.holds: InHand | None = None
         self._met_error: tuple[Part, float] | None = None
-        # The watching thread can call `hurry` at the moment when the counting thread calls
+        # A lock, because the watching thread can call `hurry` while the counting thread calls
         # `let_go`.
         self._lock = threading.Lock()
 
     def take(self, part: Part, patience_s: float) -> None:
-        """Note that the JVM begins to count this part."""
+        """Store the part that the JVM begins to count."""
         with self._lock:
             self.holds = InHand(part, time.monotonic() + patience_s)
 
@@ -63,12 +63,12 @@ class Hand:
                 self.holds = InHand(part, min(self.holds.until_s, until_s))
 
     def let_go(self) -> None:
-        """Note that the JVM no longer counts the part, whether that succeeded or failed."""
+        """Store that the JVM no longer counts the part, whether counting succeeded or failed."""
         with self._lock:
             self.holds = None
 
     def met_error(self, part: Part) -> None:
-        """Note that counting this part raised an Error of Java, which can end the JVM."""
+        """Store that counting this part raised an Error of Java, which can end the JVM."""
         self._met_error = (part, time.monotonic() + ERROR_S)
 
     @property

@@ -23,7 +23,7 @@ POISON = "poison"
 # needs three starts; with halves it would need sixteen.
 FAN = 40
 
-# How many parts of unknown content can be tried as one, because guilty lines are rare.
+# The most parts of unknown content that are tried as one part, because guilty lines are rare.
 RESTS_JOINED_MAX = 64
 
 # The *blame* of a part measures how likely it is that the part ends the JVM. Each end adds to the
@@ -61,7 +61,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartFailure:
-    """Why a part could not be counted: the name of the error, and its message.
+    """The reason why a part could not be counted: the name of the error, and its message.
 
     `words` is the message, which can quote the line.
     """
@@ -71,12 +71,14 @@ class PartFailure:
     words: str = ""
 
 
-DEADLY = PartFailure(FailureKind.DEADLY, "Java ended or stood still")
+DEADLY = PartFailure(FailureKind.DEADLY, "Java ended or hung")
 
 
 @dataclass(frozen=True, slots=True)
 class PoisonLine:
-    """A line that was set aside: its place, its first bytes, and the reason in words."""
+    """A line that was set aside: its partition and offset, its first bytes, and the reason in
+    words.
+    """
 
     topic: str
     file: str
@@ -143,10 +145,11 @@ def _adjoined(ranges: Iterable[OffsetRange]) -> Part:
 class _Open:
     """A part that is not counted yet.
 
-    `failure` is set if the part is known to fail, so it need not be tried. `second_of` is set for a
-    second half: it is the failure of the whole, which this half has caused if the first half
-    passes. `is_rest` marks a second half whose first half failed, so nothing is known about it.
-    `is_piece` marks a piece of a part that ended the JVM.
+    - `failure`: the known failure of this part, so it need not be tried; else None.
+    - `second_of`: for a second half, the failure of the whole part; else None. If the first half
+      passes, this half must have caused that failure.
+    - `is_rest`: true for a second half whose first half failed. Nothing is known about it.
+    - `is_piece`: true for a piece of a part that ended the JVM.
     """
 
     part: Part
@@ -191,7 +194,7 @@ class Search:
         parts = [whole] if whole else []
         if offsets_max is not None and failure is None:
             parts = chopped(whole, offsets_max)
-        # A stack: the last part is tried next.
+        # A stack: the last element is the part that is tried next.
         self._open = [_Open(part, failure) for part in reversed(parts)]
         if failure is not None and whole:
             self._note_size(whole, failure)
@@ -242,7 +245,7 @@ class Search:
             self._too_large.append((part, -(-size_of(part) // 2)))
 
     def _settle(self) -> None:
-        """Divide the top part while it is known to fail, so that the top part must be tried."""
+        """Divide the top part of the stack until it is a part that must be tried."""
         while self._open:
             self._join_rests()
             top = self._open[-1]
@@ -255,13 +258,16 @@ class Search:
             self._divide(top.failure)
 
     def _divide(self, failure: PartFailure) -> None:
-        """Replace the top part, which fails, by smaller parts. A single line is found guilty."""
+        """Replace the top part, which fails, by smaller parts. A single line that fails is added to
+        `poison`.
+        """
         one = self._open.pop()
         part = one.part
         if one.is_rest:
             self._rests_joined = 1
         if self._open and self._open[-1].second_of is not None:
-            # The first half explains the failure of the whole, so the second half can be good.
+            # The first half has failed, which explains the failure of the whole. The second half
+            # can be good.
             self._open[-1].second_of = None
             self._open[-1].is_rest = True
         if size_of(part) == 1:
@@ -276,8 +282,8 @@ class Search:
             self._open += [_Open(piece, is_piece=True) for piece in reversed(pieces)]
             return
         first, second = halves(part)
-        # If the whole was only too large for the memory, each half can pass. Then the second half
-        # is not the cause although the first one passes, and it passes too when it is tried.
+        # If the whole part was only too large for the memory, both halves can pass. Then the second
+        # half is tried too, and passes.
         self._open += [_Open(second, second_of=failure), _Open(first)]
 
     def _join_rests(self) -> None:
@@ -295,19 +301,23 @@ class Search:
 
 
 class PartSize:
-    """The number of offsets to count at once; None unless a part was too large for the heap."""
+    """The most offsets to count at once; None unless a part was too large for the heap."""
 
     def __init__(self) -> None:
         self.offsets_max: int | None = None
         self._cut_batches = 0
 
     def passed(self, offsets: int) -> None:
-        """Note that this many offsets can be counted at once, but not twice as many."""
+        """Lower the size to `offsets`, because this many can be counted at once, but not twice as
+        many.
+        """
         self.offsets_max = max(1, min(offsets, self.offsets_max or offsets))
         self._cut_batches = 0
 
     def was_cut(self) -> None:
-        """Note that a batch was counted in parts of this size."""
+        """Handle a batch that was counted in parts of this size. After several batches the size
+        grows.
+        """
         self._cut_batches += 1
         if self.offsets_max is not None and self._cut_batches >= BATCHES_TO_GROW:
             self.offsets_max += max(1, self.offsets_max // 4)

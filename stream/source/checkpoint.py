@@ -62,7 +62,7 @@ class CheckpointFolder:
         """
         if not (self.folder / "metadata").exists():
             if self._batches("offsets"):
-                raise CheckpointFault("it has offsets but no metadata")
+                raise CheckpointFault("the checkpoint has offsets but no metadata")
             return None
         query_id = self._query_id()
         planned, finished = self._batches("offsets"), self._batches("commits")
@@ -70,14 +70,14 @@ class CheckpointFolder:
         _check_dense(finished, "commits")
         if not planned:
             if finished:
-                raise CheckpointFault("it has commits but no offsets")
+                raise CheckpointFault("the checkpoint has commits but no offsets")
             return Resumption(query_id, None, {})
         last = planned[-1]
         done = finished[-1] if finished else planned[0] - 1
         if done not in (last, last - 1):
-            raise CheckpointFault(f"batch {last} is planned, but {done} was the last to end")
+            raise CheckpointFault(f"batch {last} is planned, but batch {done} was the last to end")
         if {topic for topic, _ in self.ends(last)} != set(topics):
-            raise CheckpointFault("it reads other topics")
+            raise CheckpointFault("the checkpoint is for other topics than the configuration names")
         committed = self.ends(done) if done in planned else {}
         if last - 1 in planned or last == 0:
             self.starts(last)
@@ -130,7 +130,7 @@ class CheckpointFolder:
         """Return the offsets at which a batch ends, from Spark's offset log."""
         lines = self._lines(self.folder / "offsets" / str(batch_id))
         if len(lines) != 3:
-            raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines")
+            raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines, expected 3")
         return _offsets_of(lines[2], f"offsets/{batch_id}")
 
     def _initial(self) -> Offsets:
@@ -141,7 +141,7 @@ class CheckpointFolder:
         try:
             return str(uuid.UUID(json.loads((self.folder / "metadata").read_text())["id"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointFault(f"its metadata cannot be read: {error}") from error
+            raise CheckpointFault(f"the checkpoint's metadata cannot be read: {error}") from error
 
     def _batches(self, log: str) -> list[int]:
         folder = self.folder / log
@@ -192,7 +192,9 @@ def forgotten_by(committed: Offsets, ledger: Mapping[tuple[str, int], int]) -> s
 def _check_dense(batches: list[int], log: str) -> None:
     for before, after in itertools.pairwise(batches):
         if after != before + 1:
-            raise CheckpointFault(f"its {log} have a hole between {before} and {after}")
+            raise CheckpointFault(
+                f"the checkpoint's {log} have no batch between {before} and {after}"
+            )
 
 
 def decode_offsets(line: str) -> Offsets:

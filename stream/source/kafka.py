@@ -48,7 +48,7 @@ COLUMNS_DDL = (
 )
 COLUMNS = tuple(column.split()[0] for column in COLUMNS_DDL.split(", "))
 
-# The options that only the stream has. A read of single ranges replaces them.
+# The options that only the streaming query uses. A read of some offset ranges sets others instead.
 _STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
 
 
@@ -159,7 +159,9 @@ def ask_readable(
                 )
                 for place, one in answer.items():
                     if one.error:
-                        raise ApiError(one.error, f"{name}-{place.partition}")
+                        raise ApiError(
+                            one.error, f"{name}-{place.partition}: its offsets are unknown"
+                        )
                 bounds.append({place.partition: one.offset for place, one in answer.items()})
             topic_id = "" if topic.topic_id == ZERO_UUID else str(topic.topic_id)
             found[name] = Readable(topic_id, *bounds)
@@ -221,7 +223,7 @@ def passed_over(
     lost = lost_lines(committed, held)
     if lost is None or lost_lines({place: ledger[place] for place in committed}, held) is not None:
         return None
-    return f"{lost}; but they are counted"
+    return f"{lost}; but the sinks have counted these lines"
 
 
 def kafka_options(

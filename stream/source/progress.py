@@ -93,7 +93,7 @@ class OffsetCommitter:
             await commit_offsets(cluster, CONSUMER_GROUP, wanted, timeout_ms=COMMIT_TIMEOUT_MS)
         except (ApiError, ClientError, OSError) as error:
             logger.warning(
-                "progress not committed; the next batch will be",
+                "could not commit the progress; the next batch tries again",
                 extra=fields(group=CONSUMER_GROUP, reason=error),
             )
 
@@ -128,7 +128,7 @@ class ProgressListener:
         """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Note a batch that Spark has committed."""
+        """Offer the offsets of a batch that Spark has committed."""
         progress = json.loads(event.progress().json())
         self._state.progressed(progress)
         self._last = (end_offsets(progress), f"{progress['id']} {progress['batchId']}")

@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JarError as error:
         logger.error("%s", error)
         return 1
-    logger.info("jars in place", extra=fields(folder=options.cache, installed=count))
+    logger.info("all jars are in the cache", extra=fields(folder=options.cache, installed=count))
     return 0
 
 

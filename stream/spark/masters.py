@@ -30,7 +30,7 @@ def addresses(master: str) -> list[tuple[str, int]]:
     for text in master.removeprefix(SCHEME).split(","):
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise ValueError(f"{text!r} is not of the form host:port")
+            raise ValueError(f"found {text!r}, expected host:port")
         found.append((host.strip("[]"), int(port)))
     return found
 

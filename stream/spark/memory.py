@@ -1,6 +1,6 @@
 """The memory of Spark's driver, and the number of lines per batch that it allows.
 
-Both depend on the machine unless the configuration sets them. Pure except for `machine_bytes`.
+Both depend on the machine unless the configuration sets them. Only `machine_bytes` reads files.
 """
 
 from pathlib import Path
@@ -8,7 +8,8 @@ from pathlib import Path
 from protocol.units import parse_size_bytes
 from stream.config.settings import HEAP_BYTES_MIN, LINES_PER_BATCH_MIN, StreamSection
 
-# The heap is this fraction of the machine. The limit keeps the whole mill within 2.5 GiB.
+# The heap is the machine's memory divided by this number. The upper limit keeps the whole mill
+# within 2.5 GiB.
 HEAP_SHARE = 5
 HEAP_BYTES_MAX = 1_280 << 20
 

@@ -69,27 +69,29 @@ def spark_options(
             map(_quoted, jvm_options(settings, scratch, is_brief=is_brief))
         ),
         "spark.jars": ",".join(str(path) for path in settings.jars),
-        # Spark's default manager of checkpoint files starts twenty shell commands per batch.
+        # Replace Spark's manager of checkpoint files, which starts twenty shell commands per batch.
         "spark.sql.streaming.checkpointFileManagerClass": "millrace.LocalCheckpoint",
         "spark.sql.streaming.minBatchesToRetain": str(BATCHES_KEPT),
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
-        # All code of a batch must fit into the cache, or each batch would compile it again.
+        # Cache the code of a whole batch, because each batch would otherwise compile it again.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        # An expression that fails is NULL for its line, and never stops the stream.
+        # Without ANSI mode, an expression that fails is NULL for its line and does not stop the
+        # stream.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.caseSensitive": "false",
-        # With substitution, ${name} in a user's pattern would be a variable of Spark.
+        # Switch substitution off, because ${name} in a user's pattern would be a variable of Spark.
         "spark.sql.variable.substitute": "false",
-        # This rule would move the condition of a branch out of `millrace_try`, where it can raise.
+        # Exclude a rule that would move the condition of a branch out of `millrace_try`, where it
+        # can raise.
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
         ),
-        # All sources except Kafka, because its older (V1) reader is slower: it converts each record
-        # first to a Java row, and then to a row of Spark.
+        # Leave Kafka out of the sources with the older (V1) reader. That reader is slower, because
+        # it converts each record first to a Java row and then to a row of Spark.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.catalogImplementation": "in-memory",
@@ -177,7 +179,8 @@ def start_session(
     """
     os.environ.update(environment(settings))
     if scratch is not None:
-        # PySpark creates a temporary folder too, in which the JVM writes its port.
+        # PySpark also creates a temporary folder, for the file in which the JVM writes its port.
+        # Let this folder be in `scratch`, too.
         tempfile.tempdir = str(scratch)
     builder = SparkSession.builder
     options = spark_options(settings, scratch, is_brief=is_brief) | dict(more or {})

@@ -256,7 +256,7 @@ def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_o
             (winner,) = [one for one in pair if one is not loser]
             assert loser.process is not None
             assert loser.process.returncode == 75
-            assert "another collector uses this instance" in loser.log_text()
+            assert "another collector uses the same instance name" in loser.log_text()
             loser.process = None
             check_arrival(reader, written, winner)
             assert winner.details()["counters"]["started_over"] >= 1

@@ -326,7 +326,7 @@ def test_a_block_that_says_too_few_cells_is_refused_whole(
     sinks.open(worked.QUERY)
     two = [summed("1"), summed("1", TEN - 10)]
     wrong = dataclasses.replace(two[1], keys=2)
-    with pytest.raises(ValueError, match="sums held 2 cells, said 3"):
+    with pytest.raises(ValueError, match="sums have 2 cells, their headers say 3"):
         sinks.apply(batch(0, blocks=[two[0], wrong]))
     assert not tables(mysql_server, settings)["windows"]
     assert sinks.apply(batch(0, blocks=two)) is BatchOutcome.MERGED

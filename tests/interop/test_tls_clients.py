@@ -148,7 +148,7 @@ def test_tls_on_a_plain_listener_is_named_in_the_log(
 ) -> None:
     with pytest.raises(BrokerUnreachable):
         brokers_found(broker.bootstrap, TlsSettings(ca=str(authority.file)))
-    assert "a client speaks TLS to a listener without it" in broker.log_text()
+    assert "a client speaks TLS, but this listener does not" in broker.log_text()
 
 
 def test_a_client_that_dials_another_name_is_refused_by_itself(

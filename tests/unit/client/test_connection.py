@@ -283,7 +283,7 @@ def test_waiting_for_room_counts_towards_the_time_out() -> None:
         waiting = asyncio.create_task(first)
         while not connection.in_flight_count:
             await asyncio.sleep(0)
-        with pytest.raises(RequestTimedOut, match="1 requests wait"):
+        with pytest.raises(RequestTimedOut, match="1 earlier requests"):
             await connection.request(ListGroupsRequest(), timeout_ms=30)
         assert not connection.is_closed
         waiting.cancel()

@@ -163,7 +163,7 @@ def test_the_buffer_is_counted_and_freed() -> None:
 def test_what_can_never_be_sent_is_refused_at_once() -> None:
     core = a_core(buffer_bytes=1000, request_bytes_max=500)
     core.check_size(500)
-    with pytest.raises(RecordTooLarge, match="the limit is 500"):
+    with pytest.raises(RecordTooLarge, match="expected at most 500"):
         core.check_size(501)
 
 

@@ -79,8 +79,8 @@ def test_the_limit_keeps_further_files_in_their_place_and_nothing_is_lost(tmp_pa
         world.look()
     assert by_topic(world) == {"t.w1": 20, "t.w2": 20}
     assert errors(world) == [
-        f"its topic 't.w{number}' is not created, because it is one more than max_topics,"
-        " 2, allows for 't.{1}': raise max_topics"
+        f"its topic 't.w{number}' is not created, because 't.{{1}}' already has"
+        " max_topics (2) topics: raise max_topics"
         for number in (3, 4)
     ]
     world.write(20, "w1/b")

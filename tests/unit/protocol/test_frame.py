@@ -203,5 +203,5 @@ def test_pitfall_30_the_beginning_of_tls_is_named() -> None:
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
     buffer = FrameBuffer(100 << 20)
     buffer.get_buffer()[: len(hello)] = hello
-    with pytest.raises(FrameTooLarge, match="a client speaks TLS to a listener without it"):
+    with pytest.raises(FrameTooLarge, match="a client speaks TLS, but this listener does not"):
         list(buffer.received(len(hello)))

@@ -70,7 +70,7 @@ def test_a_recount_that_stands_still_is_given_up_and_no_batch_is_blamed(
     with pytest.raises(JvmGone, match="offsets 0 to 49"):
         played.overseer.end_jvm_that_stands_still(played.writer)
     assert (played.killed, played.noted) == (1, [])
-    assert played.given_up == ["counting stood still"]
+    assert played.given_up == ["counting made no progress"]
 
 
 def test_what_the_jvm_ends_over_alone_is_blamed(played: PlayedWriter) -> None:

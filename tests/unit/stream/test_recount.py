@@ -85,7 +85,7 @@ def test_what_was_tried_too_often_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 def test_with_nothing_in_hand_nothing_is_given_up() -> None:
     played = PlayedRecounter()
-    played.recounter.give_up("counting stood still")
+    played.recounter.give_up("counting made no progress")
     assert played.noted == []
 
 

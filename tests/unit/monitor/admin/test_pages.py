@@ -179,7 +179,11 @@ def test_a_plan_is_shown_then_confirmed_by_name_and_noted(
         "Ada (testclient): Moves things, 1 change: done",
         "Ada (testclient): Moves things, 1 change: begun",
     ]
-    logged = [one.__dict__["mill_fields"] for one in caplog.records if one.getMessage() == "admin"]
+    logged = [
+        one.__dict__["mill_fields"]
+        for one in caplog.records
+        if one.getMessage() == "change made on the page"
+    ]
     assert [one["result"] for one in logged] == ["begun", "done"]
     assert all(one["who"] == "Ada (testclient)" for one in logged)
     assert all("logs-0: broker 1 → broker 2" in one["effects"] for one in logged)

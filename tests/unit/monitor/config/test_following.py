@@ -70,7 +70,7 @@ def test_a_file_with_faults_changes_nothing(file: Path, caplog: pytest.LogCaptur
     file.write_text("no JSON")
     look(watch, 0.0)
     assert names_of(configured) == ["one"]
-    assert "the old ones stay" in caplog.text
+    assert "the earlier ones stay" in caplog.text
     file.write_text(update("three"))
     look(watch, 10.0)
     assert names_of(configured) == ["three"]

@@ -239,7 +239,7 @@ def test_lives_and_deaths_end_with_the_line(tmp_path: Path) -> None:
             break
     assert [(line.partition, line.offset) for line in found.poison] == [(0, 3_333)]
     assert found.counts.lines == 5_100
-    assert found.poison[0].why == "Java ended or stood still"
+    assert found.poison[0].why == "Java ended or hung"
 
 
 def test_a_partition_that_appeared_begins_at_what_the_broker_holds(tmp_path: Path) -> None:

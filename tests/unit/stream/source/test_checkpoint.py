@@ -101,15 +101,15 @@ def fault_of(checkpoint: CheckpointFolder, topics: list[str] = TOPICS) -> str:
 def test_holes_are_found(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, range(5), range(5))
     (checkpoint.folder / "offsets" / "2").unlink()
-    assert "offsets have a hole between 1 and 3" in fault_of(checkpoint)
+    assert "offsets have no batch between 1 and 3" in fault_of(checkpoint)
     checkpoint = made(tmp_path, range(5), range(5))
     (checkpoint.folder / "commits" / "3").unlink()
-    assert "commits have a hole between 2 and 4" in fault_of(checkpoint)
+    assert "commits have no batch between 2 and 4" in fault_of(checkpoint)
 
 
 def test_logs_that_do_not_belong_together(tmp_path: Path) -> None:
-    assert "batch 4 is planned, but 2 was" in fault_of(made(tmp_path, range(5), range(3)))
-    assert "batch 1 is planned, but 3 was" in fault_of(made(tmp_path, range(2), range(4)))
+    assert "batch 4 is planned, but batch 2 was" in fault_of(made(tmp_path, range(5), range(3)))
+    assert "batch 1 is planned, but batch 3 was" in fault_of(made(tmp_path, range(2), range(4)))
     assert "commits but no offsets" in fault_of(made(tmp_path, range(0), range(2)))
 
 
