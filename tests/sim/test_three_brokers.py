@@ -17,6 +17,7 @@ from protocol.client.fetch_core import IsolationLevel
 from protocol.wire.schema import Message
 from tests.sim.clients import Client, Produced, Read, Script, topic_made
 from tests.sim.many_lives import live, parts_of
+from tests.sim.replicated_node import batches_of
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeCluster
 
@@ -65,7 +66,8 @@ class Life:
             for partition in range(PARTITIONS)
         ]
 
-    def run(self) -> None:
+    def begin(self) -> None:
+        """Start the brokers, and make the topic."""
         cluster = self.cluster
         for node in cluster.nodes:
             node.start()
@@ -75,12 +77,14 @@ class Life:
             None,
         )
         cluster.run_until(lambda: making.is_done, END_MS_MAX, "the topic is made")
+
+    def run(self) -> None:
+        cluster = self.cluster
+        self.begin()
         partitions = range(PARTITIONS)
         working = [self.client(self.produced.script(one), one) for one in partitions]
         reading = [self.client(one.script(), one.partition) for one in self.readers]
-        for _ in range(self.chance.randint(6, 30)):
-            cluster.run_for(self.chance.randint(1, 300))
-            self.misbehave()
+        self.suffer()
         self.mend()
         cluster.run_until(
             lambda: all(one.is_done for one in working), END_MS_MAX, "all has been written"
@@ -122,6 +126,12 @@ class Life:
 
     def epoch_of(self, partition: int) -> Callable[[], int]:
         return lambda: self.leaders[partition].epoch
+
+    def suffer(self) -> None:
+        """Let time pass, with random faults."""
+        for _ in range(self.chance.randint(6, 30)):
+            self.cluster.run_for(self.chance.randint(1, 300))
+            self.misbehave()
 
     def misbehave(self) -> None:
         """Start one random fault, or end one."""
@@ -189,8 +199,7 @@ class Life:
                 )
                 if node.node_id == seen.leader and log.high_watermark < log.log_end_offset:
                     return False
-                region = log.read(log.log_start_offset, 1 << 20, log.log_end_offset).region
-                contents.add(b"" if region is None else bytes(region.read()))
+                contents.add(tuple(batches_of(log, log.log_start_offset, log.log_end_offset)))
             if len(contents) > 1:
                 return False
         return True
