@@ -189,9 +189,13 @@ def duration_text(duration_ms: float | None) -> str:
 
 
 def size_text(size_bytes: int | None) -> str:
-    """Format a size in MiB or GiB."""
+    """Format a size in bytes, KiB, MiB or GiB. Only a size of 0 is shown as 0."""
     if size_bytes is None:
         return "-"
     if size_bytes >= 1 << 30:
         return f"{size_bytes / (1 << 30):.1f} GiB"
-    return f"{size_bytes / (1 << 20):.0f} MiB"
+    if size_bytes >= 1 << 20:
+        return f"{size_bytes / (1 << 20):.0f} MiB"
+    if size_bytes >= 1 << 10:
+        return f"{size_bytes / (1 << 10):.0f} KiB"
+    return "0 MiB" if size_bytes == 0 else f"{size_bytes} bytes"

@@ -135,7 +135,9 @@ def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool)
         return
     heads = [head for head in rows[0] if head not in _FOR_PROGRAMS]
     right = frozenset(
-        place for place, head in enumerate(heads) if isinstance(rows[0][head], int | float)
+        place
+        for place, head in enumerate(heads)
+        if any(isinstance(row[head], int | float) for row in rows)
     )
     table = [[_shown(head, row[head]) for head in heads] for row in rows]
     print_table([_HEADS.get(head, head.upper()) for head in heads], table, right=right)
