@@ -47,7 +47,7 @@ USERS_MAX = 10_000
 def alter_credentials(
     request: AlterUserScramCredentialsRequest, image: MetadataImage
 ) -> ControllerDecision[AlterUserScramCredentialsResponse]:
-    """Decide each user of the request."""
+    """Decide AlterUserScramCredentials, each user of the request separately."""
     changes: list[CredentialChange] = [*request.deletions, *request.upsertions]
     counts = Counter(change.name for change in changes)
     names = {name for name, _ in image.credentials}

@@ -63,9 +63,9 @@ class ReplicaProgress:
     def has_up_to(self, end_offset: int, leader_end: int, now_ms: int) -> None:
         """Set the durable end of this replica's log.
 
-        Under load the leader's end moves between two fetches. If a replica has now reached the end
-        that the leader had at the replica's previous fetch, it was caught up at the time of that
-        previous fetch.
+        Under load the leader's log grows between two fetches, so a replica never has all of its
+        records. A replica that has now reached the end offset that the leader had at the replica's
+        previous fetch counts as caught up at the time of that previous fetch.
         """
         if end_offset >= leader_end:
             self.caught_up_ms = now_ms
@@ -171,7 +171,8 @@ class Leader:
         self._wake()
 
     def unwritten(self, end_offset: int) -> None:
-        """Note that the disk has rejected the records at the offset and above."""
+        """Remove the records at the offset and above from the leader's view, because the disk has
+        rejected them."""
         self._changes.unwritten(end_offset)
 
     def advance_commit(self) -> None:
@@ -202,9 +203,10 @@ class Leader:
         return progress.end_offset if progress else UNKNOWN_END
 
     def fetch(self, call_id: int, request: Fetch, now_ms: int) -> None:
-        """Note which records a replica has.
+        """Record which records a replica has.
 
-        Answer with the batches that follow, at once or when there are new ones.
+        Answer with the batches from the fetch offset on: at once if there are any, else when new
+        batches are appended.
         """
         log = self._replica.log
         key = request.replica
@@ -245,7 +247,8 @@ class Leader:
         return None
 
     def leave(self, leader_id: int) -> None:
-        """Answer waiting replicas that this node is not the leader any more."""
+        """Answer the waiting fetches with an error, because this node is not the leader any
+        more."""
         self._changes.leave()
         epoch = self._replica.epoch
         for parked in self._parked.values():
@@ -272,8 +275,8 @@ class Leader:
                 self._reply(parked)
 
     def _check_quorum_at_ms(self) -> int:
-        """Return the time at which the newest fetches of a majority are too old; never for the only
-        voter."""
+        """Return the time at which the newest fetches of a majority become too old; never if this
+        node is the only voter."""
         replica = self._replica
         voters = replica.voters.latest
         needed = voters.majority - (1 if replica.is_voter else 0)
@@ -293,7 +296,8 @@ class Leader:
         return progress.fetched_ms if progress else self._begun_ms
 
     def _silent_voters(self, now_ms: int) -> list[ReplicaKey]:
-        """Return the voters that do not fetch, because they possibly do not know the leader."""
+        """Return the voters that do not fetch, because they possibly do not know that this node
+        leads."""
         interval_ms = self._replica.timing.begin_epoch_interval_ms
         allowed_ms = self._replica.timing.fetch_max_wait_ms + interval_ms
         silent = []
