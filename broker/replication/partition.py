@@ -1,9 +1,9 @@
 """The replication state of one partition on one broker: its role and its high watermark.
 
 This module is pure. Only `assign` changes the role, from the replayed metadata log. The role is
-Leader(epoch), Follower(leader, epoch), or Offline if there is no leader or this broker is no
-replica. State that other objects keep by partition belongs to one role and epoch. They must drop it
-when `assign` returns a RoleChange.
+Leader(epoch), Follower(leader, epoch), or Offline if there is no leader or this broker is not a
+replica. State that other objects keep for a partition belongs to one role and epoch. These objects
+must drop it when `assign` returns a RoleChange.
 
 Read `high_watermark` and `low_watermark` after every call. Even a confirmed removal of an in-sync
 replica, a fenced broker or a tick can move them. Within an epoch the high watermark never falls.
@@ -216,27 +216,28 @@ class PartitionState:
         return change
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
-        """Note the brokers that are unfenced and not stopping, each with its broker epoch."""
+        """Set the brokers that are unfenced and not stopping, each with its broker epoch."""
         self._brokers = brokers
         if self._leading is not None:
             self._leading.eligible(brokers)
 
     def advance_durable_end(self, end_offset: int) -> None:
-        """Note that this replica's log is durable up to `end_offset`. If the topic does not wait
-        for fsyncs, written records count as durable."""
+        """Set the end up to which this replica's log is durable. If the topic does not wait for
+        fsyncs, written records are treated as durable."""
         self._durable_end = end_offset
         if self._leading is not None:
             self._leading.advance_durable_end(end_offset)
 
     def trimmed(self, log_start_offset: int) -> None:
-        """Note this replica's log start offset after records were deleted."""
+        """Set this replica's log start offset after records were deleted."""
         if self._leading is not None:
             self._leading.trimmed(log_start_offset)
 
     def fetched(
         self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """Note a follower's fetch that `refusal` allowed and whose log agrees with the leader's."""
+        """Record a follower's fetch that `refusal` allowed and whose log agrees with the
+        leader's."""
         if self._leading is not None:
             self._leading.fetched(node_id, broker_epoch, durable_end, start_offset, now_ms)
 
@@ -246,17 +247,17 @@ class PartitionState:
         return None if self._leading is None else self._leading.proposal(now_ms)
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """Note the controller's answer to a proposal, or the error without an answer.
+        """Handle the controller's answer to a proposal, or the error if there was no answer.
 
         The in-sync replicas in the answer are ignored. They come with the metadata log, in order
-        with the other metadata by which they must be checked.
+        with the other metadata that their check needs.
         """
         if self._leading is not None:
             self._leading.answered(number, code)
 
     def learned(self, high_watermark: int, end_offset: int) -> None:
-        """Note the leader's high watermark in a response to this follower. It is limited to the end
-        of this log.
+        """Set the leader's high watermark from a response to this follower. It is limited to the
+        end of this log.
 
         After an unclean election the log can have been truncated below records that were once
         committed.

@@ -18,7 +18,7 @@ from broker.storage.segments import Segments
 AgeOf = Callable[[int, int], int]
 """A function that returns the age of a record with this date at this time.
 
-Setting the clock makes no record older.
+A change of the system clock makes no record older.
 """
 
 

@@ -36,7 +36,7 @@ class StopMarks:
         return False
 
     def _take_clean_marker(self) -> bool:
-        """Return True if the last stop was clean, after removing the marker durably."""
+        """Return True if the last stop was clean. Remove the marker durably before the return."""
         path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
         if not self._disk.exists(path):
             return False
@@ -75,6 +75,7 @@ class StopMarks:
         self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
 
     def distrust_cache(self) -> None:
-        """Remove the running mark after a failed fsync: the kernel may drop cached writes."""
+        """Remove the mark of a running process after a failed fsync, because the kernel can have
+        dropped cached writes."""
         with suppress(DiskError):
             self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")
