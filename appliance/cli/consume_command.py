@@ -102,7 +102,7 @@ class _Printer:
 
 
 def beginning_of(text: str) -> "Beginning":
-    """Return where to begin, from the text of the option. Raises CommandError."""
+    """Return the beginning that the text of the option describes. Raises CommandError."""
     from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 

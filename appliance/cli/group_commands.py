@@ -47,7 +47,7 @@ def list_groups(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The groups of all coordinators."""
+    """List the groups of all coordinators."""
     from appliance.kafka.groups import STATES
     from protocol.client.group_admin import list_groups as ask
 

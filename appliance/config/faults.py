@@ -1,6 +1,6 @@
 """The faults of a configuration, and their texts: all faults at once, one line for each.
 
-This module has only data classes. A fault names its place, the key, what was found and what was
+This module has only data classes. A fault names its position, the key, what was found and what was
 expected, so that the user can correct it without looking anything up.
 """
 

@@ -1,7 +1,8 @@
-"""Ask a cluster where replicas are and start, follow and cancel reassignments.
+"""Asks a cluster for the places of its replicas, and starts, follows and cancels reassignments.
 
-The plan is made by `move_plan`, which is pure. The brokers carry a reassignment out by themselves,
-so every function here can be repeated, and none has to run until the end.
+The module `move_plan` makes the plan and is pure. The brokers carry out a reassignment without
+further commands. So every function here can be called again, and none has to run until a
+reassignment ends.
 """
 
 import asyncio
@@ -34,17 +35,20 @@ from protocol.types import TopicPartition
 CORDON = "cordoned.log.dirs"
 
 SLICE_MAX = 500
-"""The most partitions in one request, so that the controller answers other requests in between."""
+"""The largest number of partitions in one request, so that the controller can answer other requests
+in between."""
 
 FAULTS_SHOWN_MAX = 10
 POLL_S = 1.0
 SAMPLE_S = 3.0
-"""The time in seconds between two measurements of the copies that are followed."""
+"""The time in seconds between two measurements of copies."""
 IDLE_POLLS_MAX = 5
-"""The number of polls without any move after which no broker is behind any more."""
+"""The number of polls without any move after which all brokers are assumed to have the newest
+metadata."""
 
 ROOM_MIN_BYTES = 1 << 30
-"""The space that must stay free on a broker after a move, besides a tenth of the copied bytes."""
+"""The least number of bytes that must stay free on a broker after a move, in addition to a tenth of
+the copied bytes."""
 
 
 class MoveState(StrEnum):
@@ -53,20 +57,20 @@ class MoveState(StrEnum):
     DONE = "done"
     MOVING = "moving"
     OTHER = "other replicas"
-    """The partition does not move, and its replicas are not those of the plan."""
+    """The partition does not move, and its replicas differ from those of the plan."""
     MISSING = "no such partition"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReplicas:
-    """The replicas of topics, the brokers in service, and the reassignments under way."""
+    """The replicas of topics, the brokers in service, and the reassignments in progress."""
 
     brokers: Mapping[int, BrokerInfo]
     topics: Mapping[str, TopicDetails]
     moving: Mapping[TopicPartition, Reassignment]
 
     def only(self, names: Collection[str]) -> "ClusterReplicas":
-        """Return a copy that has only these topics. Its brokers and reassignments do not change."""
+        """Return a copy that has only these topics, with the same brokers and reassignments."""
         return replace(self, topics={name: self.topics[name] for name in names})
 
     def find(self, tp: TopicPartition) -> PartitionDetails | None:
@@ -75,7 +79,8 @@ class ClusterReplicas:
         if topic is None or topic.error:
             return None
         partitions = topic.partitions
-        # Brokers list partitions by number, so only a missing partition is searched for.
+        # Brokers list partitions in the order of their numbers, so a search is needed only if a
+        # partition is missing.
         if tp.partition < len(partitions) and partitions[tp.partition].partition == tp.partition:
             return partitions[tp.partition]
         return next((one for one in partitions if one.partition == tp.partition), None)
@@ -94,13 +99,13 @@ class ClusterReplicas:
         return target_replicas(moving.replicas, moving.removing)
 
     def original(self, tp: TopicPartition, partition: PartitionDetails) -> tuple[int, ...]:
-        """Return the replicas that have the records, whether a running reassignment completes or
-        is cancelled."""
+        """Return the replicas that have all records now. This is true whether a running
+        reassignment completes or is cancelled."""
         moving = self.moving.get(tp)
         return original_replicas(partition.replicas, () if moving is None else moving.adding)
 
     def state(self, tp: TopicPartition, target: Sequence[int]) -> MoveState:
-        """Return how far a partition is on the way to its target."""
+        """Return the state of a partition with regard to its target."""
         partition = self.find(tp)
         if partition is None:
             return MoveState.MISSING
@@ -110,14 +115,15 @@ class ClusterReplicas:
         return MoveState.DONE if partition.replicas == tuple(target) else MoveState.OTHER
 
     def absence(self, broker: int) -> str:
-        """Return the sentence about a broker that is not in service."""
+        """Return a sentence that says that a broker is not in service."""
         return (
             f"broker {broker} is not registered, or not in service; in service are "
             f"{', '.join(map(str, sorted(self.brokers)))}"
         )
 
     def placed(self) -> list[PlacedPartition]:
-        """Return the partitions for a plan, as the reassignments under way will leave them."""
+        """Return the partitions for a plan, with their replicas after the reassignments in
+        progress."""
         return [
             PlacedPartition(tp, self.future(tp, one), frozenset(one.in_sync_replicas))
             for tp, one in self.partitions()
@@ -137,19 +143,20 @@ class DiskUse:
     """The sizes of replicas, and the free space of brokers, all in bytes."""
 
     replicas: Mapping[tuple[TopicPartition, int], int]
-    """By partition and broker."""
+    """The size of each replica, by partition and broker."""
     largest: Mapping[TopicPartition, int]
     """The size of the largest replica of each partition."""
     usable: Mapping[int, int | None]
     """The free space of each broker; None if the broker does not report it."""
 
     def missing(self, tp: TopicPartition, broker: int) -> int:
-        """Return the bytes that a broker lacks of a partition. A copy can be there in part."""
+        """Return the number of bytes that a broker lacks of a partition. The broker can have a part
+        of the replica already."""
         return max(0, self.largest.get(tp, 0) - self.replicas.get((tp, broker), 0))
 
 
 async def look(cluster: Cluster, names: Collection[str] | None = None) -> ClusterReplicas:
-    """Ask for these topics (None: all), with their running reassignments. Raises ApiError and
+    """Ask for these topics (None: all), with their reassignments in progress. Raises ApiError and
     ClientError."""
     topics = await describe_topics(cluster, names)
     moving = await list_reassignments(cluster)
@@ -207,7 +214,7 @@ async def folders_of(cluster: Cluster, brokers: Collection[int]) -> ReplicaFolde
 
 
 def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
-    """Refuse a plan that names a folder which its broker does not have. Raises CommandError."""
+    """Raise CommandError for a plan that names a folder which its broker does not have."""
     for (tp, broker), folder in sorted(wanted.items()):
         paths = found.paths.get(broker, [])
         if paths and folder not in paths:
@@ -219,10 +226,11 @@ def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
 
 
 def check_targets(targets: Targets, found: ClusterReplicas, cordoned: Collection[int] = ()) -> None:
-    """Refuse a plan that names what the cluster does not have. Raises CommandError.
+    """Raise CommandError for a plan with topics, partitions or brokers that the cluster does not
+    have.
 
-    A broker that has the replica already, or gets it, is not a fault. So a plan can be given again
-    while one of its brokers is away.
+    A broker that already has the replica, or is getting it, is not a fault. So a plan can be
+    executed again while one of its brokers is out of service.
     """
     faults: list[str] = []
     is_missing = False
@@ -256,8 +264,8 @@ def _missing(tp: TopicPartition, found: ClusterReplicas) -> str:
 def check_room(targets: Targets, found: ClusterReplicas, disks: DiskUse) -> list[str]:
     """Return a sentence for each broker whose disk is too small for the copies of a plan.
 
-    Reassignments under way count too, because their copies also need room. Bytes that are copied
-    already need no room again.
+    The copies of reassignments in progress are included, because they need space too. Bytes that
+    are already copied are not included.
     """
     needed = Counter[int]()
     for tp, partition in found.partitions():
@@ -287,7 +295,8 @@ async def start(
     *,
     may_resize: bool = True,
 ) -> dict[TopicPartition, ApiError]:
-    """Start reassignments slice by slice, or cancel those whose target is None. Return the errors.
+    """Start reassignments, in several requests if there are many. A target of None cancels a
+    reassignment. Return the errors by partition.
 
     Without `may_resize`, another number of replicas is an error.
     """
@@ -302,13 +311,13 @@ async def start(
 
 
 def refuse_errors(errors: Mapping[TopicPartition, ApiError]) -> None:
-    """Raise CommandError if a partition was refused."""
+    """Raise CommandError if the controller has refused a partition."""
     if errors:
         raise CommandError("\n".join(f"{tp}: {one.message}" for tp, one in sorted(errors.items())))
 
 
 class CopyWatch:
-    """Measures the copies of a plan while it is followed."""
+    """Measures the copies of a plan while the command follows it."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
@@ -316,10 +325,10 @@ class CopyWatch:
         self._progress = CopyProgress()
         self._copies: frozenset[tuple[TopicPartition, int]] = frozenset()
         self.estimate: CopyEstimate | None = None
-        """What is known at present; None if nothing is copied."""
+        """The present estimate of the copies; None if nothing is copied."""
 
     async def look(self, cluster: Cluster, found: ClusterReplicas, targets: Targets) -> None:
-        """Measure the copies if it is time for that."""
+        """Measure the copies if the next measurement is due."""
         now_s = self._clock_s()
         if now_s < self._next_s:
             return
@@ -348,12 +357,12 @@ class CopyWatch:
 async def follow(
     cluster: Cluster, targets: Targets, left: Callable[[int, CopyEstimate | None], None]
 ) -> list[TopicPartition]:
-    """Wait until all partitions have their targets.
+    """Wait until all partitions have their targets. Return the partitions that neither move nor
+    have their targets.
 
-    `left` gets the number of those without, and what is known of their copies. Return the
-    partitions that neither move nor have their targets, because they were cancelled or got another
-    target. A broker can be behind the controller, so its answer counts only when it is the same a
-    few times.
+    Such partitions were cancelled, or got another target. `left` is called with the number of
+    partitions that do not have their targets yet, and with the estimate of their copies. A broker
+    can be behind the controller, so its answer is accepted only when it is the same several times.
     """
     open_targets = dict(targets)
     watch = CopyWatch()
@@ -373,19 +382,19 @@ async def follow(
 
 
 async def look_at_moves(cluster: Cluster) -> ClusterReplicas:
-    """Ask for the reassignments under way, and for their topics."""
+    """Ask for the reassignments in progress, and for their topics."""
     moving = await list_reassignments(cluster)
     return await look(cluster, {tp.topic for tp in moving})
 
 
 async def look_at_copies(cluster: Cluster) -> tuple[ClusterReplicas, DiskUse]:
-    """Ask for the reassignments under way, and for the sizes of their replicas."""
+    """Ask for the reassignments in progress, and for the sizes of their replicas."""
     found = await look_at_moves(cluster)
     return found, await disk_use(cluster, found.brokers if found.moving else ())
 
 
 async def look_for_cancel(cluster: Cluster) -> tuple[ClusterReplicas, dict[str, int | None]]:
-    """Ask for the reassignments under way, and for `min.insync.replicas` of their topics."""
+    """Ask for the reassignments in progress, and for `min.insync.replicas` of their topics."""
     found = await look_at_moves(cluster)
     described = await views(cluster, sorted(found.topics))
     return found, {topic.name: topic.min_isr for topic in described}

@@ -177,7 +177,7 @@ def test_a_mill_that_runs_is_left_alone(backup: Path, new: Mill) -> None:
     ("text", "why"),
     [
         (TEXT.replace("brokers: 1", "brokers: 3"), "of 1 broker, and .* asks for 3"),
-        (TEXT.replace("sinks: {mysql: null}\n", ""), "says otherwise under sinks.mysql"),
+        (TEXT.replace("sinks: {mysql: null}\n", ""), "says otherwise: change sinks.mysql"),
     ],
 )
 def test_a_configuration_of_another_mill_is_refused(
@@ -207,12 +207,12 @@ def test_external_servers_have_no_moment_in_common(
 
 
 def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Path) -> None:
-    with pytest.raises(BackupFailed, match="is there already"):
+    with pytest.raises(BackupFailed, match="already has files"):
         take(mill, backup, ignored)
     with pytest.raises(BackupFailed, match="contains the other"):
         take(mill, mill.home.data / "backups" / "today", ignored)
     (tmp_path / "second.partial").mkdir()
-    with pytest.raises(BackupFailed, match="another backup is being made, or one was killed"):
+    with pytest.raises(BackupFailed, match="another backup is running, or a backup was killed"):
         take(mill, tmp_path / "second", ignored)
     with pytest.raises(BackupFailed, match="there is no mill"):
         take(mill_in(tmp_path / "nowhere"), tmp_path / "third", ignored)
@@ -255,7 +255,7 @@ def test_a_killed_restore_starts_again(backup: Path, new: Mill) -> None:
     assert str(staging) in told.found
     assert told in before_start(new)
     (staging / "mine").touch()
-    with pytest.raises(RestoreFailed, match="has files that no restore has put there"):
+    with pytest.raises(RestoreFailed, match="has files that do not come from a restore"):
         restore(new, backup, data, ignored)
     (staging / "mine").unlink()
     (staging / "data" / "of-the-first").touch()

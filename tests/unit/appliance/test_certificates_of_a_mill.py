@@ -288,7 +288,7 @@ def test_a_key_without_the_certificate_of_its_ca(home: Home) -> None:
     (home.secrets / "ca" / "ca.pem").unlink()
     renew(home, BROKERS, mill.config.network.names, NOW)
     (home.data / "ca.pem").unlink()
-    with pytest.raises(CertificateFault, match=r"the certificate of the CA, is not here"):
+    with pytest.raises(CertificateFault, match=r"the certificate of the CA, is missing"):
         renew(home, BROKERS, mill.config.network.names, NOW)
 
 
@@ -300,7 +300,7 @@ def test_no_certificate_ends_after_its_ca(home: Home) -> None:
     assert {one.ends_at.date() for one in shown(home, mill.config)} == {
         (made_at + timedelta(days=3_650)).date()
     }
-    with pytest.raises(CertificateFault, match=r"the CA ended on .*; move data/secrets/ca away"):
+    with pytest.raises(CertificateFault, match=r"the CA's certificate ended on .*; move data/secrets/ca away"):
         renew(home, BROKERS, mill.config.network.names, NOW + timedelta(days=50))
 
 

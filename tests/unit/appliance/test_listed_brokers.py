@@ -127,7 +127,7 @@ def test_more_brokers_keep_three_replicas() -> None:
         ("[1]", "brokers: found 1 id, expected"),
         ("[]", "brokers: found no id, expected"),
         ("[1, 2, 2, 3]", "brokers: found broker 2 twice, expected each id once"),
-        ("[0, 1, 2]", "brokers: found 0 in the list, expected ids from 1 to 9"),
+        ("[0, 1, 2]", "brokers: found 0 in the list of broker ids, expected ids from 1 to 9"),
         ("[1, 2, 10]", "brokers: found 10 in the list, expected"),
         ("[1, 2, x]", "brokers: found 'x' in the list, expected"),
         ("[2, 3, true]", "brokers: found true in the list, expected"),

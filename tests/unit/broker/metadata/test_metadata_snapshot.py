@@ -149,7 +149,7 @@ def test_the_credentials_of_a_delta() -> None:
     ("record", "why"),
     [
         (RemoveUserScramCredentialRecord(name="shop", mechanism=1), "has no credential"),
-        (credential("shop", 3), "mechanism 3 is not known"),
+        (credential("shop", 3), "has mechanism 3, which is not known"),
     ],
 )
 def test_impossible_credentials(record: MetadataRecord, why: str) -> None:

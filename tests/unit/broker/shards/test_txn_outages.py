@@ -11,7 +11,7 @@ from protocol.messages.topics import DeleteTopicsRequest
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
 
-REFUSED = "a partition rejects transaction markers"
+REFUSED = "a partition rejects transaction markers; they are sent again until it accepts them"
 OVER = "the partition accepts transaction markers again"
 HOUR_MS = 3_600_000
 
