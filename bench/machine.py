@@ -30,8 +30,8 @@ def cpu_s(pid: int) -> float:
 
 
 def pss_mib(pids: Iterable[int]) -> float:
-    """Return the proportional set size of the processes together, in MiB. Each shared page counts
-    once."""
+    """Return the proportional set size of the processes together, in MiB. A page that several of
+    the processes share is included only once."""
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

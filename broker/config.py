@@ -58,7 +58,7 @@ class Listener:
 
     @property
     def has_tls(self) -> bool:
-        """True if connections are encrypted."""
+        """True if the listener encrypts its connections."""
         return self.security_protocol in (SSL, SASL_SSL)
 
     @property

@@ -64,7 +64,7 @@ def read_record(path: Path = RECORD) -> dict[str, Run]:
 
 
 def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
-    """Replace the record atomically."""
+    """Write the results of all parts, and replace the earlier file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({name: asdict(run) for name, run in record.items()}, indent=1))

@@ -45,7 +45,7 @@ LEFT_OUT_NAMES = frozenset({".lock", ".reserve", "collector.lock", "lock"})
 """The names of files that are left out: lock files, and files that only reserve space."""
 
 HISTORY = "monitor/history.db"
-"""The monitor's history: it can change anywhere inside, and it can be large."""
+"""The monitor's history. Any part of this file can change, and it can be large."""
 
 
 class FileStamp(NamedTuple):

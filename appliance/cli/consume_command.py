@@ -172,7 +172,8 @@ def _piece(piece: bytes | str, one: "ReadRecord") -> bytes:
 
 
 def json_of(one: "ReadRecord") -> dict[str, Any]:
-    """Return a record as an object. Bytes that are not UTF-8 become base64, and a field says so."""
+    """Return a record as an object. Bytes that are not UTF-8 are written as base64, and an
+    additional field marks them."""
     record = one.record
     found: dict[str, Any] = {
         "topic": record.topic,

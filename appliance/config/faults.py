@@ -16,7 +16,8 @@ FOUND_CHARACTERS_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class ConfigFault:
-    """One fault. `line` and `column` count from 1; 0 if the value does not come from a file."""
+    """One fault. Lines and columns are numbered from 1; they are 0 if the value does not come from
+    a file."""
 
     source: str
     line: int

@@ -183,7 +183,8 @@ def is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_one_text(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether most fields begin with blanks. Then the rows are sentences with commas."""
+    """Return whether most fields begin with blanks. If they do, the rows are sentences with commas
+    and not a table."""
     blanks = sum(field.startswith(" ") for row in rows for field in row[1:])
     fields = sum(len(row) - 1 for row in rows)
     return blanks * 2 > fields

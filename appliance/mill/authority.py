@@ -1,8 +1,8 @@
 """The mill's own certificate authority: a key that signs the certificates of its brokers.
 
 This module is pure: the time is an argument, and results are bytes in PEM format. `certificates`
-writes the files. The library is `cryptography`, which MySQL's passwords need already (decision
-0126).
+writes the files. It uses the library `cryptography`, which the mill needs for MySQL's passwords too
+(decision 0126).
 """
 
 import ipaddress

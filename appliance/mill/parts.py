@@ -83,7 +83,7 @@ def broker_names(config: MillConfig) -> tuple[str, ...]:
 
 
 def first_voters(config: MillConfig) -> tuple[int, ...]:
-    """Return the brokers that vote in a new cluster. The others join it afterwards.
+    """Return the brokers that vote in a new cluster. All other brokers join the cluster afterwards.
 
     An even number of voters survives no more failures than one voter less.
     """

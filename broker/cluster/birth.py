@@ -146,8 +146,8 @@ Effect = RequestReport | SendReport | RejectQuestion | StoreVoters | BirthDone |
 
 
 class BirthPhase(Enum):
-    """The phase of one broker: it asks, asks a second time (only the lowest id), and stores the
-    set. At the end it is done or refused."""
+    """The phase of one broker: it asks the other brokers, asks them a second time (only the broker
+    with the lowest id), and stores the set. In the end the birth is done or refused."""
 
     ASKING = auto()
     CONFIRMING = auto()

@@ -1,8 +1,8 @@
 """Carries the quorum's messages over links: requests to other nodes and answers to theirs.
 
-Each request of the quorum's core ends once, as answered or failed. An answer that cannot be decoded
-counts as failed. A request of another node is answered on the connection on which it came, if that
-connection is still open.
+Each request of the quorum's core ends once, as answered or failed. A request whose answer cannot be
+decoded has failed. A request of another node is answered on the connection on which it came, if
+that connection is still open.
 """
 
 from __future__ import annotations

@@ -282,8 +282,8 @@ def lowered_min_isr(
     """Return the changes for the batch in which a topic's `min.insync.replicas` becomes `min_isr`.
 
     With the lower value fewer replicas can commit. So replicas that are eligible only because too
-    few were in sync must not stay eligible. If too few are still in sync, nothing is committed.
-    Then these replicas stay eligible, because they can be the only ones with all records.
+    few were in sync must not stay eligible. If too few are still in sync, nothing is committed. In
+    this case these replicas stay eligible, because they can be the only ones with all records.
     """
     records = []
     for number, partition in enumerate(topic.partitions):

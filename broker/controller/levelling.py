@@ -39,8 +39,8 @@ class Levelling(Generic[Item]):
     changed_with: Callable[[Item], Iterable[Item]] = lambda item: (item,)
     """Returns the items whose possible shifts change when an item is shifted."""
     is_strict: bool = False
-    """True if shifts can cost less than 0. Then only the cheapest way between two brokers is taken,
-    because any other way could leave a cycle with a negative cost."""
+    """True if shifts can cost less than 0. In this case only the cheapest chain between two brokers
+    is used, because any other chain could leave a cycle with a negative cost."""
     _edges: dict[Edge, dict[int, dict[Item, None]]] = field(default_factory=dict)
     _shifts: dict[Item, list[Shift]] = field(default_factory=dict)
 

@@ -47,8 +47,8 @@ class BrokerProbe:
 
 @dataclass(frozen=True, slots=True)
 class DeadBroker:
-    """A registration that counts as dead. The broker must be fenced, unless its epoch has changed
-    by then."""
+    """A registration whose broker is dead by the rules of this module. The broker must be fenced,
+    unless its epoch has changed by then."""
 
     node_id: int
     broker_epoch: int
@@ -209,7 +209,7 @@ class Liveness:
         return [self._probe(node_id) for node_id in due]
 
     def dead(self, now_ms: int) -> list[DeadBroker]:
-        """Return the brokers that count as dead, and end their sessions.
+        """Return the brokers that are dead by the rules of this module, and end their sessions.
 
         The caller fences `to_be_fenced`.
         """

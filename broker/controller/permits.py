@@ -64,7 +64,7 @@ Decide = Callable[[Any], ControllerDecision[Any]]
 def decide_permitted(
     order: Any, image: MetadataImage, rights: Rights, decide: Decide
 ) -> ControllerDecision[Any]:
-    """Decide the permitted part of a request, and refuse the rest.
+    """Decide the permitted part of a request, and refuse the other parts.
 
     Raises ApiError CLUSTER_AUTHORIZATION_FAILED if the whole request is refused.
     """

@@ -39,7 +39,8 @@ from protocol.messages.elections import (
 )
 
 COMPLETED_MAX = 1_000
-"""The largest number of reassignments that one batch completes. The next check takes the others."""
+"""The largest number of reassignments that one batch completes. The next check completes further
+ones."""
 
 
 def alter_reassignments(

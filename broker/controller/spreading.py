@@ -234,7 +234,8 @@ class _ReplicaSets:
         return False
 
     def _exchange_with(self, other: list[int]) -> bool:
-        """Exchange brokers between the last partition and an earlier one, as `_exchange` says.
+        """Exchange brokers between the last partition and an earlier one, if this spreads the pairs
+        more evenly.
 
         Returns True if a broker was exchanged.
         """

@@ -3,8 +3,8 @@
 This module is pure. An ended link proves nothing, so it starts a probe of the peer's address. If
 the address refuses the connection, the process is gone and the peer is dead at once. Otherwise the
 peer is dead if it has not come back within `RECONNECT_MS`. There are two exceptions: the address
-accepts the connection, or the probe could not be made. Then only the timeouts of the caller decide.
-All times are lived milliseconds (`cluster/lived`).
+accepts the connection, or the probe could not be made. In these cases only the timeouts of the
+caller decide. All times are lived milliseconds (`cluster/lived`).
 """
 
 from __future__ import annotations

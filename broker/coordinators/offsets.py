@@ -207,7 +207,7 @@ class GroupShard:
         self, request: TxnOffsetCommitRequest, now_ms: int, topic_with: TopicWith
     ) -> ShardOutcome[TxnOffsetCommitResponse]:
         """Handle TxnOffsetCommit by the rules of a commit. The records take effect when the
-        transaction commits. `now_ms` is the date. The records must be written as part of the
+        transaction commits. `now_ms` is wall-clock time. The records must be written as part of the
         producer's transaction. Raises ApiError if the group refuses all partitions."""
         if refusal := self._transaction_refusal(request):
             raise ApiError(refusal)

@@ -1,8 +1,8 @@
 """The roles of a replica without a leader: waiting, pre-vote, vote, and resigned.
 
 This module is pure. A voter raises its epoch only after a majority has granted it a pre-vote
-(KIP-996). So a voter that was disconnected cannot depose a leader when it returns. A vote counts
-once it is durable, including a candidate's own vote.
+(KIP-996). So a voter that was disconnected cannot depose a leader when it returns. A vote is valid
+only when it is durable. This includes a candidate's own vote.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Prospective(_Asking):
 class Candidate(_Asking):
     """The role of a voter that has voted for itself in a new epoch, and requests votes.
 
-    Its deadline counts from the time at which its own vote is durable.
+    The time until its deadline starts when its own vote is durable.
     """
 
     leader_id = NO_NODE
@@ -254,7 +254,8 @@ class Candidate(_Asking):
         return self._outcome()
 
     def _outcome(self) -> Move | None:
-        # A candidate that is being removed from the voters votes too, but its vote does not count.
+        # A candidate that is being removed from the voters votes too, but its own vote is not part
+        # of the majority.
         if self._ballot.is_won and self._is_vote_durable:
             return ToLeader(self._ballot.granted)
         is_lost = self._ballot.is_lost and self.deadline_ms != NEVER_MS

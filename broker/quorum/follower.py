@@ -36,7 +36,7 @@ class Follower:
         self._fetch_at_ms = now_ms
         self._lost_at_ms = now_ms + replica.timing.fetch_timeout_ms
         self._try_at_ms: int | None = None
-        """The time at which to request pre-votes; None while the leader counts as alive."""
+        """The time at which to request pre-votes; None while the leader is assumed to be alive."""
         if wait_ms is not None:
             self._try_at_ms = now_ms + wait_ms
         self._has_fetched = False

@@ -160,12 +160,13 @@ class Leader:
     def is_removed(self) -> bool:
         """True if the change that removes this node from the voters is committed.
 
-        Until then this node leads, but its own log does not count.
+        Until then this node leads, but its own log is not part of a majority.
         """
         return not self._replica.may_lead
 
     def synced(self) -> None:
-        """Note that more records are durable on this node's disk."""
+        """Advance the committed offset if possible, because more records are durable on this node's
+        disk."""
         self._changes.synced()
         self.advance_commit()
         self._wake()

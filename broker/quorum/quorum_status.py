@@ -1,8 +1,8 @@
 """The progress of each replica of the metadata log, as the leader of the epoch knows it.
 
-This module is pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
-Only the present leader knows the progress. What a replica reported to an earlier leader says
-nothing, because those records can have been truncated.
+This module is pure. Ages are in lived milliseconds, so that a stall of the leader does not make a
+replica look late. Only the present leader knows the progress. What a replica reported to an earlier
+leader says nothing, because those records can have been truncated.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ This module is pure. The roles and their legal moves are Kafka's since KIP-996:
                  -> Leader with a majority, else Unattached
     Leader       appends, tracks what voters have, answers
                  -> Resigned on request, or when no majority fetches
-    Resigned     was leader; hands over, and starts an election only after the others
+    Resigned     was leader; lets the other voters start an election first
                  -> Unattached
     Follower     fetches from the leader of the epoch
                  -> Prospective when the leader is lost

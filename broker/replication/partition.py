@@ -110,8 +110,8 @@ class PartitionState:
 
     @property
     def low_watermark(self) -> int:
-        """The lowest log start offset of all live replicas, on a leader; else NO_OFFSET, also if
-        unknown."""
+        """The lowest log start offset of all live replicas; NO_OFFSET if it is unknown or this
+        broker does not lead."""
         return NO_OFFSET if self._leading is None else self._leading.low_watermark
 
     @property
@@ -137,27 +137,28 @@ class PartitionState:
 
     @property
     def in_sync_replicas(self) -> tuple[int, ...]:
-        """The in-sync replicas in the replayed metadata log, on a leader; else empty."""
+        """The in-sync replicas in the replayed metadata log; empty if this broker does not lead."""
         return () if self._leading is None else self._leading.isr.committed
 
     @property
     def maximal_in_sync_replicas(self) -> tuple[int, ...]:
-        """All replicas that are or can be in sync, on a leader; else empty."""
+        """All replicas that are or can be in sync; empty if this broker does not lead."""
         return () if self._leading is None else self._leading.isr.maximal
 
     @property
     def has_outsiders(self) -> bool:
-        """True on a leader if a replica is not in sync in the replayed metadata log."""
+        """True if this broker leads and a replica is not in sync in the replayed metadata log."""
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)
 
     @property
     def is_under_replicated(self) -> bool:
-        """True on a leader if an original replica is not in sync in the replayed metadata log."""
+        """True if this broker leads and an original replica is not in sync in the replayed metadata
+        log."""
         return self._leading is not None and self._leading.is_under_replicated
 
     def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
-        """Return the state of each follower, on a leader; else an empty tuple."""
+        """Return the state of each follower; empty if this broker does not lead."""
         return () if self._leading is None else self._leading.followers(now_ms)
 
     def refusal(self, current_leader_epoch: int) -> ErrorCode:
@@ -175,17 +176,19 @@ class PartitionState:
         return ErrorCode.NONE if self._leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def fetched_end(self, node_id: int) -> int:
-        """Return a follower's log end at its last fetch, on a leader; NO_OFFSET if unknown."""
+        """Return the end of a follower's log at its last fetch; NO_OFFSET if it is unknown or this
+        broker does not lead."""
         leading = self._leading
         progress = None if leading is None else leading.progress.get(node_id)
         return NO_OFFSET if progress is None else progress.durable_end
 
     def is_replica(self, node_id: int) -> bool:
-        """Return True on a leader if another node is a replica in the replayed metadata log."""
+        """Return True if this broker leads and another node is a replica in the replayed metadata
+        log."""
         return self._leading is not None and node_id in self._leading.progress
 
     def waits_for(self, node_id: int) -> bool:
-        """Return True on a leader if the high watermark waits for a follower."""
+        """Return True if this broker leads and the high watermark waits for a follower."""
         return self._leading is not None and self._leading.waits_for(node_id)
 
     def assign(self, seen: Assignment, ends: LogEnds, now_ms: int) -> RoleChange | None:

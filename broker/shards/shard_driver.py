@@ -186,9 +186,10 @@ class CoordinatorDriver(Generic[S]):
                 self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
-        """Replay a part of the shard's log, and the rest in later iterations of the event loop.
+        """Replay a part of the shard's log, and the remaining part in later iterations of the event
+        loop.
 
-        It is not done in a thread, because a log must not be read in two threads.
+        The log is not replayed in a thread, because two threads must not read one log.
         """
         if not self.serves(loaded):
             return
@@ -260,8 +261,8 @@ class CoordinatorDriver(Generic[S]):
         """Append an outcome's records. `reply` is called when they are committed and replayed.
 
         `refused` is called instead after a timeout, or if the shard is dropped before. `then` is
-        called after the commit in any case, after the reply, for work that must follow the
-        decision. Raises ApiError if nothing was written.
+        for work that must follow the decision. It is called after the commit, even if the client's
+        wait has ended. Raises ApiError if nothing was written.
 
         With `producer` the records are part of this producer's transaction, which stays open until
         a marker comes. Such a batch is replayed as soon as it is written. It changes nothing yet,

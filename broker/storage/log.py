@@ -144,9 +144,9 @@ class Log:
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Append a batch that the broker made (metadata, offsets, states), as `append` does.
-        Sequences are not checked. A transactional batch (offsets committed in a transaction) opens
-        its producer's transaction like any other."""
+        """Append a batch that the broker itself made, for example with committed offsets. This
+        works like `append`, but sequences are not checked. A transactional batch, such as offsets
+        that are committed in a transaction, opens its producer's transaction."""
         check_own_batch(batch, header, self._config)
         if header.producer_id < 0:
             return self._writer.stage(batch, header, leader_epoch, now_ms)

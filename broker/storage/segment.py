@@ -96,14 +96,15 @@ class Segment:
         self.created_ms = created_ms
         """The time of the segment's creation, or of its last write before a restart.
 
-        Rolling by age counts from this time.
+        The age for the roll of a segment is computed from this time.
         """
         self.written_ms = created_ms
         """The time of the last write."""
         self.untimed_ms = -1
         """The time of the last write of a batch without timestamps; -1 if there was none."""
         self.first_timestamp_ms = -1
-        """The largest timestamp of the first batch. Rolling by record time counts from it."""
+        """The largest timestamp of the first batch. The roll by record time is computed from this
+        timestamp."""
         self.largest_timestamp_ms = -1
         self.largest_timestamp_offset = base_offset
         """The last offset of the first batch with the largest timestamp."""
