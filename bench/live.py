@@ -106,7 +106,7 @@ class _OldFile:
 
 @dataclass(frozen=True, slots=True)
 class _Dropped:
-    """An old file with the name under which it is dropped into the watched folder."""
+    """An old file, with the name that it gets in the watched folder."""
 
     mill: WholeMill
     made: Path

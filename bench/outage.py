@@ -42,8 +42,8 @@ class Outage:
 
     gap: Gap
     at_internal_s: float
-    """How many seconds of the gap the partition was at librdkafka's `:0/internal`. For such a
-    partition, librdkafka looks for a leader whenever metadata arrives, and otherwise once a
+    """The seconds of the gap during which the partition was at librdkafka's `:0/internal`. For such
+    a partition, librdkafka looks for a leader whenever metadata arrives, and otherwise once a
     second."""
 
     was_controller: bool

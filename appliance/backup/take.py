@@ -66,7 +66,7 @@ class BackupFailed(Failure):
 
 @dataclass(frozen=True, slots=True)
 class TakenBackup:
-    """The manifest of a backup, and which data of the mill it does not contain."""
+    """The manifest of a backup, and the data of the mill that the backup does not contain."""
 
     manifest: Manifest
     left_out: tuple[str, ...] = ()

@@ -45,9 +45,8 @@ def check_definitions(mill: Mill, document: Document) -> bool:
 
 
 def _stored(mill: Mill) -> dict[str, bytes] | None:
-    """Return the stored definition hashes by metric; None if the mill has no MySQL or it does not
-    answer.
-    """
+    """Return the stored definition hashes by metric; None if the mill has no MySQL or MySQL does
+    not answer."""
     try:
         settings = sinks_settings(mill, READER, "monitor")["mysql"]
         connection = pymysql.connect(

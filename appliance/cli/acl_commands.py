@@ -1,4 +1,4 @@
-"""`millrace acl`: what users may do, on listeners that require a login."""
+"""`millrace acl`: manages the rights of users on listeners that require a login."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""`millrace broker`: which brokers are in the cluster, and where their logs are."""
+"""`millrace broker`: lists the brokers of the cluster, and shows the folders of their logs."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""`millrace group`: list, describe, move and delete groups."""
+"""`millrace group`: lists, describes, moves and deletes groups."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

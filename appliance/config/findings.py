@@ -52,7 +52,7 @@ _EXPECTED = {
     "literal_error": "one of {expected}",
     "invalid_key": "text as the name of a key",
 }
-"""What pydantic expects for each type of error.
+"""The text for what was expected, for each of pydantic's types of errors.
 
 Placeholders in braces are filled from the error.
 """

@@ -75,7 +75,7 @@ class Detection:
     reason: str = ""
     remedy: str = ""
     is_part: bool = False
-    """Whether the file has more lines than those that were read."""
+    """True if the file has more lines than the lines that were read."""
 
     def as_json(self) -> dict[str, object]:
         """Return the detection as plain JSON values."""

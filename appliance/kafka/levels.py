@@ -1,4 +1,5 @@
-"""The level of a cluster's metadata log, and the levels that its brokers support."""
+"""Asks the brokers of a cluster for the level of its metadata log and for the levels that they
+support."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""`kafka-get-offsets`: the offsets of partitions by time."""
+"""`kafka-get-offsets`: shows the offsets of partitions at a given time."""
 
 import argparse
 from collections.abc import Sequence

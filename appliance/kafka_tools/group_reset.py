@@ -143,7 +143,8 @@ def moment_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration of days and less, `PnDTnHnMnS`."""
+    """Return the milliseconds of an ISO 8601 duration in days, hours, minutes and seconds,
+    `PnDTnHnMnS`."""
     match = _DURATION.match(text)
     if match is None or text.endswith(("P", "T")):
         raise CommandError(f"found {text!r}, expected PnDTnHnMnS, such as PT1H30M", Exit.USAGE)

@@ -50,7 +50,7 @@ class ShownCertificate:
     fault: str = ""
     """The reason why the file cannot be read. In this case there are no names and no end."""
     is_own: bool = False
-    """Whether the file is the user's own, so that only the user can replace it."""
+    """True if the file is the user's own, so that only the user can replace it."""
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until the certificate ends; negative if it has ended."""

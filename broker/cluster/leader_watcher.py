@@ -46,8 +46,8 @@ class LeaderWatcher:
         self._arm()
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """Handle a node's answer to a Fetch of the metadata log, which it gave as the leader of the
-        epoch."""
+        """Handle an answer to a Fetch of the metadata log. The node that sent the answer is the
+        leader of the epoch."""
         self._watch.answered(leader_id, leader_epoch)
         self._arm()
 

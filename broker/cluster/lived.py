@@ -21,7 +21,8 @@ class LivedTime:
         self._due_ms: int | None = None
 
     def expect(self, due_ms: int | None) -> None:
-        """Declare the monotonic time at which the event loop should call next; None for no call."""
+        """Set the monotonic time at which the event loop should make its next call; None if no call
+        is due."""
         self._due_ms = due_ms
 
     def at(self, monotonic_ms: int) -> int:

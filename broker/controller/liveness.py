@@ -338,7 +338,8 @@ def _deadline_ms(session: BrokerSession) -> int:
 
 
 def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadBroker]:
-    """Return the dead brokers that the image has not fenced yet, under the same epoch."""
+    """Return those of the dead brokers that are not fenced in the image yet and still have the same
+    broker epoch."""
     return [
         one
         for one in dead
@@ -352,8 +353,8 @@ def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadB
 class Heartbeat:
     """A BrokerHeartbeat with the id of its connection (`link`) and its time in lived ms.
 
-    `must_commit`: answer only after a later record is committed, because a deposed controller must
-    not answer.
+    With `must_commit`, the heartbeat is answered only after a later record is committed, because a
+    deposed controller must not answer.
     """
 
     request: BrokerHeartbeatRequest

@@ -198,8 +198,8 @@ class LeaderDead:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """A request to append whole batches to the log, without offset and epoch. It is ignored in
-    another epoch.
+    """A request to append whole batches to the log, without offset and epoch. The request is
+    ignored if this node does not lead that epoch.
 
     `Ready.committed_offset` tells the caller when the batches are committed, and `Ready.role` when
     they can be lost.

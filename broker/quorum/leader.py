@@ -3,7 +3,7 @@ committed.
 
 This module is pure. Only a fetch acknowledges records: it says that all records below its offset
 are durable at the follower. The leader's own log counts up to the offset that its disk has
-confirmed. Invariants: `committed_offset` never falls. It rises only once a majority has this
+confirmed. Invariants: `committed_offset` never falls. It rises only after a majority has this
 epoch's first record. Before this, a rival with a longer old log could be elected and delete older
 records (Raft §5.4.2).
 """

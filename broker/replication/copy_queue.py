@@ -53,7 +53,7 @@ class CopyQueue:
 
     @property
     def running(self) -> tuple[PartitionId, ...]:
-        """The large copies that run."""
+        """The large copies that are running and not waiting in the queue."""
         return tuple(self._running)
 
     def sized(self, partition: PartitionId, missing_bytes: int, *, is_internal: bool) -> QueueMove:

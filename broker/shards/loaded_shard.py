@@ -37,7 +37,7 @@ class ImageSource(Protocol):
 
     @property
     def image(self) -> MetadataImage:
-        """The image of everything that is committed and in force."""
+        """The metadata image that is committed and in force."""
 
 
 @dataclass(frozen=True, slots=True)

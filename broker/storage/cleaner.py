@@ -132,7 +132,8 @@ class CleaningJob:
         yield True
 
     def _map(self) -> Iterator[bool]:
-        """Record the keys of the dirty part until it ends or the memory is full."""
+        """Record the keys of the dirty part, until its end is reached or the memory for keys is
+        full."""
         newest, plan = self._newest, self._plan
         # Skip transactions whose marker is below the dirty part. Otherwise the filter would never
         # see the marker, and would treat all later batches of the producer as aborted.

@@ -104,8 +104,8 @@ class LogManager:
                 damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
                 if isinstance(error, DiskError) and (error.is_flush or error.is_short):
-                    # Without a free file descriptor the log cannot be examined. It is possibly
-                    # undamaged.
+                    # Without a free file descriptor the log cannot be examined, so it must not be
+                    # treated as damaged.
                     raise
                 self.offline[topic_partition] = str(error)
                 continue
