@@ -44,8 +44,7 @@ PYTHON_MIN = (3, 11)
 def doctor(
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Check this machine and this mill, and show a remedy for each problem; exit code 3 on a
-    failure."""
+    """Check this machine and this mill, with remedies; exit code 3 on a failure."""
     home = context.home()
     with waiting("looking at the machine and the mill"):
         found = [*_configuration(home), *_machine(home)]

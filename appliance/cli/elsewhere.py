@@ -91,7 +91,7 @@ def _of_a_part(words: Sequence[str]) -> str | None:
     if names[:2] == ["collector", "once"] and not _has_positions():
         return (
             "this command needs the collector's container: run `docker compose stop "
-            f"collector`, then `docker compose run --rm collector {typed}`, `docker compose "
+            f"collector`, `docker compose run --rm collector {typed}`, `docker compose "
             "start collector`"
         )
     return None

@@ -63,7 +63,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "doctor": CommandEntry(
         "doctor",
         "doctor",
-        "Check this machine and this mill; findings have remedies; exit code 3 on a failure.",
+        "Check this machine and this mill, with remedies; exit code 3 on a failure.",
     ),
     "demo": CommandEntry(
         "demo_command",

@@ -96,8 +96,7 @@ class _FileModel(BaseModel):
 
 
 class ClusterSection(_FileModel):
-    """The section `cluster:`: the bundled brokers, or the addresses of an existing Kafka
-    cluster."""
+    """The section `cluster:`: the bundled brokers, or an existing Kafka cluster instead."""
 
     brokers: Brokers = Field(
         default=1,
@@ -178,8 +177,7 @@ class TopicSection(_FileModel):
 
 
 class NetworkTls(_FileModel):
-    """The user's own certificate files, in PEM format. If it is null, the mill's own CA makes the
-    certificates."""
+    """Files of the user's own, in PEM format; null: those of the mill's own CA."""
 
     certificate: str | None = Field(
         default=None,
@@ -198,7 +196,7 @@ class NetworkTls(_FileModel):
 
 
 class NetworkSection(_FileModel):
-    """The section `network:`, for listeners with TLS. Without this section there are none."""
+    """The section `network:`, for listeners with TLS. Without it there is none."""
 
     open: tuple[str, ...] = Field(
         default=(),

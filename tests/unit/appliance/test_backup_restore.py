@@ -100,7 +100,7 @@ def test_a_backup_of_other_brokers_is_refused_by_their_names(tmp_path: Path) -> 
         old.home.part_data(f"broker-{number}").mkdir(parents=True)
     take(old, tmp_path / "backup", ignored)
     three = mill_in(tmp_path / "three", TEXT.replace("brokers: 1", "brokers: 3"))
-    said = "the backup is of broker-1, broker-3, broker-4, and .* asks for broker-2"
+    said = "the backup has the data of broker-1, broker-3, broker-4, but .* has broker-2"
     with pytest.raises(RestoreFailed, match=said):
         restore(three, tmp_path / "backup", three.home.data, ignored)
     restore(new, tmp_path / "backup", new.home.data, ignored)
@@ -176,7 +176,7 @@ def test_a_mill_that_runs_is_left_alone(backup: Path, new: Mill) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (TEXT.replace("brokers: 1", "brokers: 3"), "of 1 broker, and .* asks for 3"),
+        (TEXT.replace("brokers: 1", "brokers: 3"), "of 1 broker, but .* has 3"),
         (TEXT.replace("sinks: {mysql: null}\n", ""), "says otherwise: change sinks.mysql"),
     ],
 )

@@ -91,7 +91,7 @@ def test_no_format_is_code_3_and_says_what_to_do(
         (["shop.log", "shop.log", "--apply", "x"], 2, "expected one with --apply"),
         (["shop.log", "--undo", "x"], 2, "--undo NAME removes what"),
         (["shop.log", "--apply", "Shop!", "--yes"], 3, "expected 1 to 31 of a-z"),
-        (["shop.log", "--apply", "access", "--yes"], 3, "'access' already"),
+        (["shop.log", "--apply", "access", "--yes"], 3, "already has an input 'access'"),
         (["shop.log", "--apply", "shop"], 2, "this needs --yes"),
         (["--undo", "shop", "--yes"], 3, "no record that `detect --apply` wrote 'shop'"),
     ],
