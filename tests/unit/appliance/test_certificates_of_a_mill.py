@@ -109,7 +109,9 @@ def test_a_ca_without_its_key_is_not_replaced_in_silence(home: Home) -> None:
     which would invalidate the files of all clients."""
     renew(home, BROKERS, (), NOW)
     (home.secrets / "ca" / "ca.key").unlink()
-    with pytest.raises(CertificateFault, match=r"ca\.key the key of the CA, is missing, and without it"):
+    with pytest.raises(
+        CertificateFault, match=r"ca\.key, the key of the CA, is missing, and without it"
+    ):
         renew(home, BROKERS, (), NOW)
 
 
@@ -300,7 +302,9 @@ def test_no_certificate_ends_after_its_ca(home: Home) -> None:
     assert {one.ends_at.date() for one in shown(home, mill.config)} == {
         (made_at + timedelta(days=3_650)).date()
     }
-    with pytest.raises(CertificateFault, match=r"the CA's certificate ended on .*; move data/secrets/ca away"):
+    with pytest.raises(
+        CertificateFault, match=r"the CA's certificate ended on .*; move data/secrets/ca away"
+    ):
         renew(home, BROKERS, mill.config.network.names, NOW + timedelta(days=50))
 
 
