@@ -155,5 +155,7 @@ def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
         end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
         raise CheckFailed(f"Spark could not check the metrics:\n{end}") from error
     if not isinstance(faults, list):
-        raise CheckFailed("Spark's answer about the metrics cannot be read")
+        raise CheckFailed(
+            "Spark has checked the metrics, but its answer is not valid; run the command again"
+        )
     return faults

@@ -174,7 +174,10 @@ def remove(
     filters = acls.filters_of(user, operations, named, host)
     found = with_cluster(bootstrap, timeout, lambda one: acls.matching(one, filters))
     if not found:
-        raise CommandError(f"user {user} has no such ACL; see `millrace acl list`", Exit.NOT_FOUND)
+        raise CommandError(
+            f"user {user} has none of these ACLs; `millrace acl list` shows the ACLs",
+            Exit.NOT_FOUND,
+        )
     confirm([f"this ACL will be removed: {acls.sentence_of(one)}" for one in found], yes)
     with_cluster(bootstrap, timeout, lambda one: delete_acls(one, filters))
     text = f"{len(found)} ACLs of user {user} are removed"

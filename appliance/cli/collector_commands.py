@@ -295,7 +295,10 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
         raise CommandError(f"nothing was changed: {found['reason']}", Exit.UNREACHABLE)
     files = found["files"]
     if not files:
-        raise CommandError(f"the collector knows no file {file!r}", Exit.NOT_FOUND)
+        raise CommandError(
+            f"the collector knows no file {file!r}; `millrace collector status` lists the files",
+            Exit.NOT_FOUND,
+        )
     if as_json:
         print_json(f"collector-{what}/1", found)
     else:

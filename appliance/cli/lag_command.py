@@ -187,5 +187,7 @@ def ask_monitor_at(address: str, path: str, timeout_s: float) -> dict[str, Any]:
         text = f"the monitor at {address} gives no answer: {reason_of(error)}"
         raise CommandError(context.not_answered(text), Exit.UNREACHABLE) from error
     if not isinstance(value, dict):
-        raise CommandError("the monitor's answer cannot be read")
+        raise CommandError(
+            "the monitor's answer is not a JSON object; `./millrace logs monitor` can show why"
+        )
     return value

@@ -178,9 +178,9 @@ def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Pat
         raise
     if ended:
         raise CommandError(
-            f"the plan is not complete: {counted(len(ended), 'partition')} without a move and "
-            f"with other replicas than the plan, such as {ended[0]}: the moves were cancelled, "
-            "or another plan replaced this one"
+            f"the plan is not complete: {counted(len(ended), 'partition')} do not move and have "
+            f"other replicas than in the plan, such as {ended[0]}: the moves were cancelled, or "
+            "another plan replaced this one"
         )
     say("all partitions have their targets")
     remove_throttle(bootstrap, timeout, {tp.topic for tp in targets})

@@ -121,7 +121,9 @@ def main() -> int:
     java = find_java()
     path = archive_path(java)
     if java is None or path is None:
-        logger.error("Java or PySpark is not installed")
+        logger.error(
+            "Java or PySpark is not installed, so no class data archive was made: run `make setup`"
+        )
         return 1
     if path.exists():
         return 0

@@ -175,7 +175,10 @@ class ConfigFollower:
 
     def _say(self, problem: str) -> None:
         self.problem = problem
-        logger.warning("the changed configuration is not applied", extra=fields(why=problem))
+        logger.warning(
+            "the changed configuration is not applied; the mill continues with the former one",
+            extra=fields(why=problem),
+        )
 
 
 def known_signature(home: Home) -> Signature | None:

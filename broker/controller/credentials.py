@@ -92,7 +92,7 @@ def _record_of(change: CredentialChange, image: MetadataImage) -> MetadataRecord
         if (change.name, mechanism) not in image.credentials:
             raise ApiError(
                 ErrorCode.RESOURCE_NOT_FOUND,
-                f"the user has no credential for {mechanism.sasl_name}",
+                f"user '{change.name}' has no credential for {mechanism.sasl_name}",
             )
         return RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism)
     _check(change, mechanism)

@@ -224,7 +224,11 @@ def _broker_entries(
     read-only."""
     if name and name != str(config.node_id):
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
+            ErrorCode.INVALID_REQUEST,
+            (
+                f"this is broker {config.node_id}: send requests for the settings of broker "
+                f"{name} to that broker"
+            ),
         )
     rows = [row for key, (_, row) in BROKER_ROWS.items() if wanted is None or key in wanted]
     if not name:

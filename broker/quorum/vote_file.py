@@ -73,5 +73,5 @@ def decode(content: bytes, path: str = FILE_NAME) -> ElectionState:
 def _number(fields: dict[str, object], name: str) -> int:
     value = fields[name]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise VoteFileError(f"{name} is {value!r}, expected a whole number")
+        raise VoteFileError(f"{name} in the vote file is {value!r}, expected a whole number")
     return value

@@ -39,7 +39,7 @@ def decode_clean_stop(data: bytes) -> int:
     said = json.loads(data)
     broker_epoch = said.get("brokerEpoch", NO_BROKER_EPOCH) if isinstance(said, dict) else None
     if not isinstance(broker_epoch, int):
-        raise ValueError(f"not a marker of a clean stop: {data!r}")
+        raise ValueError(f"found {data!r}, expected the marker of a clean stop")
     return broker_epoch
 
 
@@ -57,7 +57,7 @@ def decode_running(data: bytes) -> tuple[int, str]:
     match said:
         case {"version": 0, "brokerEpoch": int(broker_epoch), "bootId": str(boot_id)}:
             return broker_epoch, boot_id
-    raise ValueError(f"not a marker of a running broker: {data!r}")
+    raise ValueError(f"found {data!r}, expected the marker of a running broker")
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

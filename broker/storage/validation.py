@@ -96,7 +96,10 @@ def check_client_batch(
             ErrorCode.INVALID_RECORD, "an idempotent batch needs a sequence and a producer epoch"
         )
     if header.is_log_append_time:
-        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set LogAppendTime")
+        raise ApiError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "the batch has the timestamp type LogAppendTime, which only the broker may set",
+        )
     if seen is not None and seen.under is config:
         return
     if (
@@ -135,7 +138,10 @@ def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -
             "the broker's own append has more or less than one whole batch",
         )
     if header.size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
+        raise ApiError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {header.size_bytes} bytes; segment.bytes is {config.segment_bytes}",
+        )
     check_counts(header)
 
 
@@ -165,7 +171,9 @@ def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) 
 
 def _refuse_unowned(header: BatchHeader) -> None:
     if header.is_control:
-        raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, "the batch is a control batch, which clients may not write"
+        )
     raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
 
 
