@@ -66,7 +66,7 @@ def _up(apply: bool, timeout: float, as_json: bool) -> None:
 
 
 def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_json: bool) -> None:
-    """Start the mill with the configuration as it was read; the file is not read again."""
+    """Start the mill with the configuration that was already read. The file is not read again."""
     from appliance.checks.keeps import deletions
 
     home = mill.home

@@ -147,7 +147,7 @@ def _operations_on(patterns: Iterable[tuple[AclResource, str, PatternType]]) -> 
 def filters_of(
     user: str | None, words: str | None, resources: Resources, host: str | None
 ) -> list[AclFilter]:
-    """Return the filters for the ACLs that a command means. Raises CommandError."""
+    """Return the filters that select the ACLs that a command describes. Raises CommandError."""
     principal = None if user is None else USER_PREFIX + user
     operations = operations_of(words) if words else [AclOperation.ANY]
     patterns: list[tuple[AclResource, str | None, PatternType]] = [*resources.patterns()]

@@ -169,7 +169,7 @@ class _RecordReader:
         self.consumer.subscribe(self._wanted.topics, pattern=self._wanted.pattern)
 
     async def run(self) -> None:
-        """Read until one of the ends is reached."""
+        """Read until a condition for the end is met."""
         wanted, idle_since_s = self._wanted, time.monotonic()
         while wanted.count_max is None or self.count < wanted.count_max:
             if wanted.ends and await self._is_at_end():

@@ -329,7 +329,7 @@ async def _add(cluster: Cluster, wanted: dict[Pattern, list[Access]]) -> None:
 
 
 def _is_agreed(pattern: Pattern, accesses: Sequence[Access]) -> bool:
-    """Ask the user before ACLs are removed. Return whether the user agrees."""
+    """Ask the user whether these ACLs may be removed. Return whether the user agrees."""
     question = f"Are you sure you want to delete all ACLs for resource filter `{_shown(pattern)}`?"
     if accesses:
         question = (

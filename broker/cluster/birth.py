@@ -315,7 +315,7 @@ class Birth:
                 is_unanimous = len(self._second) == len(self._others)
                 return self._store(self._set_of_all()) if is_unanimous else ()
             # The broker has another disk than in its first answer. It is unknown since when that
-            # disk is empty, so ask all brokers for the first time again.
+            # disk is empty, so begin again with the first round of questions.
             self.phase = BirthPhase.ASKING
             self._first, self._second = {}, {}
             self._forget_questions()

@@ -1,8 +1,8 @@
 """The segments of one log: finds the segment with an offset, writes the active one, keeps some
 open.
 
-There is always at least one segment, and the last is active. If a roll fails, the list stays as it
-was, and the files left over are repaired before the next write.
+There is always at least one segment, and the last is active. If a roll fails, the list of segments
+stays as it was, and left-over files are removed before the next write.
 """
 
 from __future__ import annotations
