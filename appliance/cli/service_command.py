@@ -37,11 +37,7 @@ def install_service(
     The command does not enable or start anything. It prints the commands for that.
     """
     if context.in_containers():
-        raise CommandError(
-            "containers need no systemd unit, because compose restarts them (`restart:` in the "
-            "compose file)",
-            Exit.CONDITION,
-        )
+        raise CommandError("containers need no systemd unit: compose restarts them", Exit.CONDITION)
     if not name or not all(one.isascii() and (one.isalnum() or one in "-_.@") for one in name):
         raise CommandError(f"--name {name}: expected letters, digits, - _ . @", Exit.USAGE)
     mill, _ = context.load_mill()

@@ -158,8 +158,8 @@ class _Filling:
         return beside, not is_copied, self._of_topic[one], self._total[one], one
 
     def _least_useful(self) -> int:
-        """Return the replica to drop: one that is not in sync, on a rack with two replicas, or on a
-        broker with many replicas.
+        """Return the replica to drop: not in sync, on a rack with two replicas, or on a busy
+        broker.
 
         The preferred leader is dropped last.
         """

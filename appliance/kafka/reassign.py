@@ -226,8 +226,7 @@ def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
 
 
 def check_targets(targets: Targets, found: ClusterReplicas, cordoned: Collection[int] = ()) -> None:
-    """Raise CommandError for a plan with topics, partitions or brokers that the cluster does not
-    have.
+    """Raise CommandError for a plan that does not fit the cluster's topics and brokers.
 
     A broker that already has the replica, or is getting it, is not a fault. So a plan can be
     executed again while one of its brokers is out of service.

@@ -111,8 +111,7 @@ class BrokerMembership:
         """The partitions whose logs were found damaged since the start."""
         self._wants_stop = False
         self._stop_heard_ms = 0
-        """The time of the controller's last answer, since this broker has asked for permission to
-        stop."""
+        """The time of the controller's last answer, since this broker has asked to stop."""
         self._others_count = 0
         self._may_stop = False
         self._is_over = False

@@ -51,8 +51,7 @@ class ClassicGroup(Rebalancing):
         outbox: deque[Effect],
         moment: Moment,
     ) -> Self:
-        """Return a group with its stored generation. Each member must send a heartbeat within one
-        session timeout."""
+        """Return a stored group, whose members must send a heartbeat within one session timeout."""
         group = cls(group_id, limits, timers, outbox, moment)
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
@@ -118,8 +117,7 @@ class ClassicGroup(Rebalancing):
     def _has_room(self, joining: JoinRequest) -> bool:
         """Return True if the group may accept the sender of this JoinGroup.
 
-        A static member that restarts keeps its membership, even in a full group. Kafka refuses such
-        a member.
+        A static member that restarts keeps its membership in a full group. Kafka refuses it.
         """
         if self.state is GroupState.EMPTY:
             return True
@@ -256,8 +254,7 @@ class ClassicGroup(Rebalancing):
             cause = ReplacementStored(instance_id, member_id, answer, old_id, *was)
             self.store_generation(roster, assignments, cause)
         else:
-            # Rebalance in CompletingRebalance too, because the leader is assigning partitions to
-            # the old member id.
+            # Even in CompletingRebalance, because the leader is assigning to the old member id.
             self.maybe_rebalance(moment)
 
     # Syncing.

@@ -314,8 +314,7 @@ class LeaderFetch:
         ):
             return self._reset(tracked, data.log_start_offset)
         # The leader's metadata is older than this broker's, its disk has a problem, or this log's
-        # end is above the leader's end. None of these cases means that this log is wrong, so only
-        # wait.
+        # end is above the leader's end. None of these means that this log is wrong, so only wait.
         self._wait(tracked, now_ms)
         return None
 
@@ -367,8 +366,7 @@ class LeaderFetch:
         self._changed.pop(partition, None)
 
     def _let_go(self, partition: PartitionId) -> None:
-        """Let the next request remove a partition from the leader's session, if the session has
-        it."""
+        """Let the next request remove a partition from the leader's session if necessary."""
         if self._held.pop(partition, None) is not None:
             self._forgotten[partition] = None
 

@@ -221,8 +221,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         now_ms = self.ports.clock.monotonic_ms()
         for topic_partition in sorted(ending.unwritten):
             ending.unwritten.discard(topic_partition)
-            # Increment the number first, because the marker can be committed before `write`
-            # returns.
+            # Increment first, because the marker can be committed before `write` returns.
             ending.waiting_count += 1
             try:
                 is_written = self._write_marker(ending, topic_partition)
@@ -273,8 +272,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return False
 
     def marker_settled(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        """Handle a marker that is committed on this or another broker, or that is no longer
-        needed."""
+        """Handle a marker that is committed on some broker or is no longer needed."""
         self._outages.over(topic_partition, self.ports.clock.monotonic_ms())
         self._marker_ended(ending)
 
@@ -309,8 +307,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         if ending.unwritten or ending.waiting_count or ending.is_completing:
             return
         if not self.serves(ending.loaded):
-            # This broker has lost the shard. Its new leader finds the decision in the log and
-            # finishes the transaction.
+            # The shard's new leader finds the decision in its log and finishes the transaction.
             return
         ending.is_completing = True
 
@@ -323,8 +320,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         ending.is_completing = error is None
 
     def moved(self) -> None:
-        """Send the markers that are not written yet to the present leaders, because the metadata
-        changed."""
+        """Send the unwritten markers to the present leaders, because the metadata changed."""
         if self._sender is not None:
             self._sender.moved()
             self.retry()
@@ -399,6 +395,4 @@ def _tell_fenced(topic_partition: TopicPartition, code: ErrorCode) -> None:
 
 def _note(error: ApiError | None) -> None:
     if error is not None:
-        logger.warning(
-            "cannot write the new state of transactions; this is retried", extra=fields(error=error)
-        )
+        logger.warning("cannot write the new state of transactions", extra=fields(error=error))

@@ -1,12 +1,11 @@
 """The log of one partition: append, read, flush, truncate and clean record batches.
 
 This module is synchronous, uses the `Disk` passed in, and never reads a clock. `log_start_offset`
-is the first readable offset, `log_end_offset` the next offset to assign, and `recovery_point` the
-end of the fsynced records. Always `log_start_offset <= log_end_offset` and `recovery_point <=
-log_end_offset`. A batch passes through three calls: `append` validates and stages it
-(`log_writer`), `write_staged` writes everything staged with one `writev`, and `flush_target` /
-`flushed` move the recovery point past it. Until `write_staged`, the caller must not change the
-staged views.
+is the first readable offset, `recovery_point` the end of the fsynced records, and `log_end_offset`
+the next offset to assign. The first two are never above the third. A batch passes through three
+calls: `append` validates and stages it (`log_writer`), `write_staged` writes everything staged with
+one `writev`, and `flush_target` / `flushed` move the recovery point past it. Until `write_staged`,
+the caller must not change the staged views.
 """
 
 from __future__ import annotations
@@ -118,10 +117,9 @@ class Log:
     ) -> AppendResult:  # fmt: skip
         """Validate a client's batch, assign its offsets and stage it.
 
-        `batch` is a writable view of all bytes that the request has for this partition. If
-        `ApiError` or `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check
-        the records and pass the result as `seen`. A duplicate of a staged batch succeeds or fails
-        with it.
+        `batch` is a writable view of all the request's bytes for this partition. If `ApiError` or
+        `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check the records and
+        pass the result as `seen`. A duplicate of a staged batch succeeds or fails with it.
         """
         config, state = self._config, self.producer_state
         check_client_batch(batch, header, config, now_ms, seen)
@@ -243,8 +241,7 @@ class Log:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside the log, which has the offsets "
-                f"{self.log_start_offset} to {self.log_end_offset}",
+                f"found offset {offset}, expected {self.log_start_offset} to {self.log_end_offset}",
             )
         limit_offset = min(limit_offset, self.written_end_offset)
         if offset >= limit_offset:
@@ -252,11 +249,8 @@ class Log:
         return self.segments.read(offset, max_bytes, limit_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
-        """Return the first record below `limit_offset` that is not older than the timestamp.
-
-        The result is exact to the record, so this method reads the batch and decompresses it if
-        needed.
-        """
+        """Return the first record below `limit_offset` that is not older than the timestamp. To be
+        exact to the record, this method reads the batch and decompresses it if needed."""
         limit = min(limit_offset, self.written_end_offset)
         found = lookup.first_not_older(self.segments, timestamp_ms, self.log_start_offset, limit)
         self.segments.unload_cold(self.segments)
@@ -306,8 +300,7 @@ class Log:
         change durable. Retention removes the files later."""
         if offset > self.high_watermark:
             raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is above the high watermark {self.high_watermark}",
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark"
             )
         if offset > self.log_start_offset:
             self.start_at(offset)
@@ -360,8 +353,6 @@ class Log:
         # After a clock was set back, the elapsed time is unknown, so the flush is due.
         is_over = not since_ms <= now_ms < since_ms + self._config.flush_ms
         return unflushed > 0 and since_ms >= 0 and is_over
-
-    # Dropping old segments.
 
     @property
     def keeps_segments(self) -> bool:

@@ -37,8 +37,7 @@ idempotent producer can have in flight."""
 NO_COORDINATOR_EPOCH = -1
 """Kafka's value for a producer for which there is no marker yet."""
 
-# The same as `KnownBatch._make`, with one call less. Every idempotent batch passes here, so this
-# saves time.
+# As `KnownBatch._make` with one call less, which saves time for every idempotent batch.
 _new_batch = tuple.__new__
 
 
@@ -83,9 +82,8 @@ class ProducerStateManager:
 
         An older producer epoch and a sequence that does not follow are refused. An unknown producer
         can begin with any sequence, because its state can have expired. There is one exception: if
-        the first batch of this producer was refused, that batch must be appended first. Otherwise
-        the log would take its retry for a duplicate, and the client would believe that it was
-        written.
+        the producer's first batch was refused, its retry must come first. Otherwise the log would
+        take the retry for a duplicate, and the records would be lost.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -176,8 +174,7 @@ class ProducerStateManager:
             self._refused_next.note_behind(producer_id)
 
     def await_first(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Record a refused first batch. A producer without state in the log must send this batch
-        again before any other."""
+        """Record a refused first batch, which an unknown producer must repeat before any other."""
         if self._may_begin_anywhere(producer_id):
             note_refused(self.awaited, producer_id, producer_epoch, sequence)
 
@@ -196,19 +193,11 @@ class ProducerStateManager:
             return
         if not header.is_transactional:
             raise ApiError(
-                ErrorCode.INVALID_TXN_STATE,
-                (
-                    f"producer {header.producer_id} has an open transaction, but the batch is "
-                    "not transactional"
-                ),
+                ErrorCode.INVALID_TXN_STATE, "the batch is outside the producer's open transaction"
             )
         if header.producer_epoch > self.producers[header.producer_id].producer_epoch:
             raise ApiError(
-                ErrorCode.INVALID_TXN_STATE,
-                (
-                    f"the transaction of producer {header.producer_id} in an older epoch has "
-                    "not ended yet"
-                ),
+                ErrorCode.INVALID_TXN_STATE, "the transaction of an older epoch has not ended yet"
             )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
@@ -228,8 +217,7 @@ class ProducerStateManager:
         if coordinator_epoch < known_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {coordinator_epoch} is older than the known epoch "
-                f"{known_epoch}: another coordinator has replaced this one",
+                f"coordinator epoch {coordinator_epoch} is older than {known_epoch}",
             )
 
     def coordinator_epoch(self, producer_id: int) -> int:
@@ -376,9 +364,8 @@ class ProducerStateManager:
     def expire(self, now_ms: int, set_ahead_ms: int = 0) -> int:
         """Forget producers that were unused for longer than the expiration. Returns how many.
 
-        `set_ahead_ms` is the time by which the clock was set ahead since the last call. It is not
-        counted as unused time, so a producer that was used before the change stays this much
-        longer.
+        `set_ahead_ms` is the time by which the clock was set ahead since the last call. It is no
+        unused time, so a producer that was used before the change stays this much longer.
         """
         for producer in self.producers.values() if set_ahead_ms else ():
             producer.last_used_ms += set_ahead_ms

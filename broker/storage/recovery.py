@@ -62,8 +62,7 @@ class LoadRules:
     is_point_known: bool = True
     """False if the recovery point is unknown because an operator removed its damaged file."""
     is_start_known: bool = True
-    """False if the log start offset is unknown. In this case the log starts with its first
-    segment."""
+    """False if the log start offset is unknown, so that the log starts with its first segment."""
 
 
 @dataclass(slots=True)

@@ -103,8 +103,7 @@ class Segment:
         self.untimed_ms = -1
         """The time of the last write of a batch without timestamps; -1 if there was none."""
         self.first_timestamp_ms = -1
-        """The largest timestamp of the first batch. The roll by record time is computed from this
-        timestamp."""
+        """The largest timestamp of the first batch, for the roll by record time."""
         self.largest_timestamp_ms = -1
         self.largest_timestamp_offset = base_offset
         """The last offset of the first batch with the largest timestamp."""
@@ -345,11 +344,7 @@ class Segment:
             window = file.read(min(SCAN_BYTES, size_bytes - position), position)
             start, limit = 0, len(window) - PLACE.size
             if limit < 0:
-                raise CorruptionError(
-                    self.log_path,
-                    position,
-                    "the log file ends here, but batches were written beyond this position",
-                )
+                raise CorruptionError(self.log_path, position, "batches are missing from here on")
             while start <= limit:
                 base_offset, length, delta = PLACE.unpack_from(window, start)
                 if base_offset + delta >= offset:
@@ -369,11 +364,7 @@ class Segment:
         while end < self.size_bytes:
             head = self.file.read(PLACE.size, end)
             if len(head) < PLACE.size:
-                raise CorruptionError(
-                    self.log_path,
-                    end,
-                    "the log file ends here, but batches were written beyond this position",
-                )
+                raise CorruptionError(self.log_path, end, "batches are missing from here on")
             size_bytes = PLACE.unpack(head)[1] + SIZE_BEFORE_LENGTH_ENDS
             self._check_extent(end, size_bytes)
             if end + size_bytes - position > max_bytes:

@@ -96,10 +96,7 @@ def check_client_batch(
             ErrorCode.INVALID_RECORD, "an idempotent batch needs a sequence and a producer epoch"
         )
     if header.is_log_append_time:
-        raise ApiError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "the batch has the timestamp type LogAppendTime, which only the broker may set",
-        )
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set LogAppendTime")
     if seen is not None and seen.under is config:
         return
     if (
