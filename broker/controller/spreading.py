@@ -5,8 +5,8 @@ This module is pure, and knows only ids of brokers and racks. The rules, in this
 1. A rack gets a second replica of a partition only when all racks have one. Of several racks, the
    one with the fewest replicas of the topic per broker comes first.
 2. In the rack, the broker with the fewest replicas of the topic comes first. Of equal brokers, the
-   one that shares the fewest partitions with the already chosen brokers comes first, then the one
-   with the fewest replicas of all topics.
+   broker with the fewest partitions in common with the already chosen brokers comes first, then
+   the broker with the fewest replicas of all topics.
 3. The leaderships of a topic are spread evenly over the brokers, as far as the replicas allow. So
    are the second replicas of the partitions of each leader, because the second replica leads when
    the first one fails.

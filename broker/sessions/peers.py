@@ -151,10 +151,10 @@ class Peers:
         self._named = named
 
     def silence_of(self, node_id: int) -> Silence | None:
-        """Return the time since which a node has not answered, and the reason. A node to which no
-        request was sent counts as one that does not answer.
+        """Return the time since which a node has not answered, and the reason.
 
-        Return None while there is a link on which the node has answered.
+        A node to which no request was sent counts as a node without an answer. Return None while
+        there is a link on which the node has answered.
         """
         for (other_id, _), line in self._lines.items():
             if other_id == node_id and line.peer is not None and line.peer.answered_ms is not None:
