@@ -39,7 +39,7 @@ def list_quotas(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The quotas, for each broker alone."""
+    """List the quotas; each broker applies them separately."""
     from appliance.kafka import quotas
     from protocol.client.quota_admin import describe_quotas
 
@@ -63,7 +63,7 @@ def set_quotas(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Limit bytes per second, and the share of a thread in per cent; each broker limits alone."""
+    """Limit bytes per second, and the share of a thread in per cent, on each broker separately."""
     from appliance.kafka import quotas
     from protocol.client.quota_admin import alter_quotas
 
@@ -99,7 +99,8 @@ def remove(
     changes: dict[str, float | None] = dict.fromkeys(key for key in keys if key in present)
     row = quotas.row_of(entity, {key: present[key] for key in changes})
     if not changes:
-        raise CommandError(f"{row['for']} has no such quota; see `millrace quota list`",
+        raise CommandError(
+            f"{row['for']} has none of these quotas; `millrace quota list` shows the quotas",
                            Exit.NOT_FOUND)  # fmt: skip
     with_cluster(bootstrap, timeout, lambda cluster: alter_quotas(cluster, entity, changes))
     text = f"{row['for']}: removed {counted(len(changes), 'quota')}"

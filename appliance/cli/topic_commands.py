@@ -50,7 +50,7 @@ def list_topics(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The topics, with partitions and replicas."""
+    """List the topics, with partitions and replicas."""
     from appliance.kafka.topics import Matcher, with_reassignments
     from protocol.client.topic_details import list_topics as ask_topics
 

@@ -39,7 +39,7 @@ def list_users(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The users, with their mechanisms."""
+    """List the users, with their mechanisms."""
     from protocol.client.user_admin import describe_users
 
     found = with_cluster(bootstrap, timeout, describe_users)

@@ -28,7 +28,7 @@ FORMATS_FOLDER = FilePath("configs") / "formats"
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A checked configuration, and where its values came from."""
+    """A checked configuration, and the origin of its values."""
 
     config: MillConfig
     document: Document
@@ -37,9 +37,9 @@ class LoadedConfig:
     notes: tuple[str, ...] = ()
     """Notes on settings that are valid but have no effect."""
     data: bytes = b""
-    """The bytes that were read. Copy or hash these instead of reading the file again.
+    """The bytes of the file that was read. Copy or hash these instead of reading the file again.
 
-    The file can change in between. `Mill.sha256` is the hash of these bytes.
+    The file can change between two reads. `Mill.sha256` is the hash of these bytes.
     """
 
 

@@ -1,4 +1,4 @@
-"""Client quotas from the words of a command."""
+"""Parses client quotas in the words of a command."""
 
 import math
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from protocol.security.quota import (
 from protocol.units import format_size_bytes, parse_size_bytes
 
 WORDS = {"produce": PRODUCE_RATE, "consume": FETCH_RATE, "requests": REQUEST_SHARE}
-"""The words for quotas in a command, with Kafka's keys."""
+"""The words for quotas in a command, and the key of Kafka for each."""
 
 EXPECTED = "produce=SIZE, consume=SIZE or requests=PERCENT, such as produce=20MiB requests=50"
 
@@ -34,12 +34,15 @@ def entity_named(
         (CLIENT_ID, client_id, default_client_id),
     ):
         if name is not None and is_default:
-            raise CommandError(f"found --{kind} and --default-{kind}, expected one", Exit.USAGE)
+            raise CommandError(
+                f"found both --{kind} and --default-{kind}, expected only one of them", Exit.USAGE
+            )
         if name is not None or is_default:
             parts.append((kind, name))
     if not parts:
         raise CommandError(
-            "whose quota? use --user, --default-user, --client-id or --default-client-id",
+            "found no option that says whose quota it is, expected --user, --default-user, "
+            "--client-id or --default-client-id",
             Exit.USAGE,
         )
     return entity_of(parts)
@@ -78,7 +81,8 @@ def keys_of(words: Iterable[str]) -> list[str]:
 
 
 async def quotas_of(cluster: Cluster, entity: QuotaEntity) -> dict[str, float]:
-    """Return the quotas of exactly this entity."""
+    """Return the quotas of exactly this entity. Quotas of other entities that apply to it are not
+    included."""
     components = [exactly(kind, name) for kind, name in entity]
     found = await describe_quotas(cluster, components, is_strict=True)
     return dict(found.get(entity, {}))

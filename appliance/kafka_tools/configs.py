@@ -43,7 +43,8 @@ IPS = "ips"
 NO_IPS = "has quotas of addresses, which this version does not know"
 
 Entity = tuple[str, str | None]
-"""A type of entity, and a name of it. None is for all names, and DEFAULT_NAME for the default."""
+"""A type of entity, and the name of an entity. None stands for all names, and DEFAULT_NAME for the
+default."""
 
 
 SHORT = {
@@ -55,10 +56,10 @@ SHORT = {
     "user": USERS,
     "client": CLIENTS,
 }
-"""The options that name an entity, with its type."""
+"""The options that name an entity, and the entity type of each."""
 
 DEFAULTS = ("broker", "user", "client")
-"""The options that name a default, without their ending."""
+"""The options that name a default, without the ending of their names."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,7 +82,7 @@ def _parser() -> ToolParser:
     for flag in ("describe", "alter", "all", "force", *(f"{kind}-defaults" for kind in DEFAULTS)):
         add(f"--{flag}", action="store_true")
     add("--entity-type", action="append", choices=[*TYPES, USERS, CLIENTS, IPS])
-    # The names belong to the types in their order, so the default is a name among them.
+    # The names belong to the types in the same order, so a default takes the position of a name.
     add("--entity-name", action="append", dest="entity_names")
     add("--entity-default", action="append_const", const=DEFAULT_NAME, dest="entity_names")
     for name in SHORT:
@@ -236,7 +237,7 @@ def _added(text: str) -> dict[str, str]:
     except CommandError:
         if without_passwords(text) == text:
             raise
-        # The reason can quote the rest of a password with a comma.
+        # The error's text can contain the end of a password that has a comma, so do not show it.
         raise CommandError(
             "--add-config: expected key=value, or key=[a,b], and commas between; a password with a"
             " comma needs the form [password=P]",
@@ -248,7 +249,7 @@ def _settings_of_file(path: str) -> dict[str, str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.USAGE) from error
     found: dict[str, str] = {}
     for line in lines:
         name, separator, value = line.partition("=")
@@ -297,7 +298,8 @@ def lines_of(settings: Settings) -> list[str]:
 
 
 def line_of(entry: ConfigEntry) -> str:
-    """Return one setting: its value, and all places that could set it."""
+    """Return the line for one setting: its value, and all values that it could have from other
+    sources."""
     synonyms = ", ".join(
         f"{configs.source_name(one.source)}:{one.name}={_text(one.value)}" for one in entry.synonyms
     )
@@ -323,5 +325,5 @@ async def _alter(
 
 
 def _own_words(resource: ConfigResource, error: ApiError) -> str:
-    """Return the broker's words, without the resource name that our client puts in front."""
+    """Return the broker's error text, without the resource name that our client puts in front."""
     return error.message.removeprefix(f"{resource.type.name.lower()} {resource.name}: ")

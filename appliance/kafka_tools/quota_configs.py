@@ -19,7 +19,7 @@ from protocol.security.quota import (
 )
 
 QUOTA_KEYS = frozenset({*CLIENT_KEYS, MUTATION_RATE})
-"""Kafka's quotas of users and clients. The brokers refuse the last one."""
+"""Kafka's keys of quotas for users and clients. The brokers refuse the last one."""
 
 USERS, CLIENTS = "users", "clients"
 
@@ -27,7 +27,8 @@ KINDS = {USERS: USER, CLIENTS: CLIENT_ID}
 SHOWN = {USER: "user-principal", CLIENT_ID: "client-id"}
 
 Named = Sequence[tuple[str, str | None]]
-"""The entity types of a command, each with a name; an empty name is the default, None is all."""
+"""The entity types in a command, each with a name. An empty name is the default, and None stands
+for all names."""
 
 
 async def describe(cluster: Cluster, named: Named) -> None:

@@ -1,15 +1,15 @@
-"""Lived time: monotonic time without the periods in which this process stood still.
+"""Lived time: monotonic time without the periods in which this process was stopped.
 
 This module is pure. A node that was frozen must not take all other nodes for dead when it
 continues. So the owner of a timer declares when it expects the event loop to call it. If the call
-is more than `STALL_MS` late, the delay does not count as lived time.
+is more than `STALL_MS` late, the process was stopped, and the delay is not added to the lived time.
 """
 
 from __future__ import annotations
 
 STALL_MS = 500
-"""The delay in milliseconds above which a call was late because of a stall, and not only because of
-work."""
+"""The delay of a call, in milliseconds, above which the process is assumed to have been stopped.
+Smaller delays come from other work of the event loop."""
 
 
 class LivedTime:
@@ -21,7 +21,8 @@ class LivedTime:
         self._due_ms: int | None = None
 
     def expect(self, due_ms: int | None) -> None:
-        """Declare the monotonic time at which the event loop should call next; None for no call."""
+        """Set the monotonic time at which the event loop should make its next call; None if no call
+        is due."""
         self._due_ms = due_ms
 
     def at(self, monotonic_ms: int) -> int:

@@ -1,8 +1,8 @@
 """A timer with deadlines in lived milliseconds that never fires right after a stall.
 
 While a deadline is set, the event loop calls the timer every `TURN_MS`, because only a late call
-shows that the process stood still. After a stall the timer waits for the next call. So the sockets
-are read before any node is taken for dead.
+shows that the process was stopped. After a stall the timer waits for the next call. In the meantime
+the event loop reads the sockets, so that no node is wrongly taken for dead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TURN_MS = 250
 
 
 class LivedAlarm:
-    """Calls `on_time` when the deadline that was set last has passed in lived time."""
+    """Calls `on_time` when the newest deadline has passed in lived time."""
 
     def __init__(self, world: World, on_time: Callable[[], None]) -> None:
         """`on_time` must set the next deadline."""
@@ -35,7 +35,7 @@ class LivedAlarm:
 
     @property
     def stall_count(self) -> int:
-        """The number of noticed stalls of the process."""
+        """The number of stalls of the process that were detected."""
         return self._lived.stall_count
 
     def set(self, deadline_ms: int | None) -> None:

@@ -59,7 +59,7 @@ FromBrokers = (
     | ElectPreferred
     | CompleteReassignments
 )
-"""The requests that brokers depend on.
+"""The requests that brokers send for themselves and need in order to work.
 
 The limits of the queue do not apply to them, because each broker sends only a few.
 """
@@ -90,8 +90,8 @@ RESERVED_IDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID})
 class Controller:
     """Decides controller requests.
 
-    `random` gives the ids of new topics, so a run can be repeated with the same seed. The caller
-    can replace `config`.
+    `random` gives the ids of new topics, so a test can repeat a run with the same seed. The caller
+    replaces `config` when settings change.
     """
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
@@ -108,8 +108,8 @@ class Controller:
     ) -> ControllerDecision[Any]:
         """Decide one controller request against the image that includes all earlier decisions.
 
-        The rights of a user are those in this image, so a right that an earlier decision took away
-        does not count any more. Without a user everything is allowed. Raises ApiError if the whole
+        The rights of `user` are read from this image, so a right that an earlier decision removed
+        is not used any more. If `user` is None, everything is allowed. Raises ApiError if the whole
         request is refused.
         """
         if user is None:

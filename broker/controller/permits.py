@@ -1,8 +1,8 @@
 """Checks the rights of a user for a controller request, in the step that decides the request.
 
 This module is pure. The rights are those of the image against which the request is decided. So a
-request cannot use a right that an earlier decision took away.
-What the user may not do is refused with Kafka's errors, and the rest of the request is decided.
+request cannot use a right that an earlier decision took away. The parts of a request that the user
+may not do are refused with Kafka's errors. The other parts are decided.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from protocol.security.acl import CLUSTER_NAME, AclOperation, AclResource
 from protocol.types import ZERO_UUID
 
 GROUP_RESOURCE = 32
-"""The type of a group in requests for settings."""
+"""Kafka's number of the resource type group, in requests for settings."""
 
 CLUSTER_WIDE = (
     ElectLeadersRequest,
@@ -64,7 +64,7 @@ Decide = Callable[[Any], ControllerDecision[Any]]
 def decide_permitted(
     order: Any, image: MetadataImage, rights: Rights, decide: Decide
 ) -> ControllerDecision[Any]:
-    """Decide the permitted part of a request, and refuse the rest.
+    """Decide the permitted part of a request, and refuse the other parts.
 
     Raises ApiError CLUSTER_AUTHORIZATION_FAILED if the whole request is refused.
     """
@@ -108,7 +108,7 @@ def may_create(rights: Rights, topic: str) -> bool:
 def _create_topics(
     order: CreateTopicsRequest, rights: Rights, decide: Decide
 ) -> ControllerDecision[Any]:
-    # A repeated name is refused by the decision, with or without the right.
+    # The decision refuses repeated names, whatever rights the user has.
     counts = Counter(topic.name for topic in order.topics)
     denied = {
         name: None for name, count in counts.items() if count == 1 and not may_create(rights, name)
@@ -136,7 +136,8 @@ def _create_topics(
 def _delete_topics(
     order: DeleteTopicsRequest, image: MetadataImage, rights: Rights, decide: Decide
 ) -> ControllerDecision[Any]:
-    """Refuse topics without the right DELETE. Without DESCRIBE, the name of an id stays hidden."""
+    """Refuse to delete topics without the right DELETE. Without DESCRIBE, the answer does not show
+    the name of a topic that the request names by id."""
     states = order.topics or [DeleteTopicState(name=name) for name in order.topic_names]
     counts = Counter((state.name, state.topic_id) for state in states)
     allowed, denied = [], []
@@ -145,7 +146,7 @@ def _delete_topics(
         is_odd = counts[name, topic_id] > 1 or (name is None) == (topic_id == ZERO_UUID)
         known = image.topic_names.get(topic_id) if name is None else name
         if is_odd or known is None or rights.allows(AclOperation.DELETE, AclResource.TOPIC, known):
-            # The decision refuses what is odd or unknown, with or without the right.
+            # The decision refuses invalid and unknown topics, whatever rights the user has.
             allowed.append(state)
             continue
         is_shown = rights.allows(AclOperation.DESCRIBE, AclResource.TOPIC, known)

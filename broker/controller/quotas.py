@@ -1,8 +1,8 @@
 """Decides AlterClientQuotas (KIP-546): sets and removes quotas of users and client ids.
 
 This module is pure. The errors and their texts are Kafka's, with two differences. NaN and infinity
-are refused. So is an entity or a key that a request names twice, because the order of the changes
-would decide. Each entity succeeds or fails alone.
+are refused. An entity or a key that a request names twice is refused too, because the result would
+depend on the order of the changes. Each entity succeeds or fails alone.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ NAME_LENGTH_MAX = 1_024
 
 LONG_MAX = 2**63 - 1
 FRACTION_MAX = 1e-6
-"""The largest difference to a whole number that Kafka ignores."""
+"""Kafka rounds a value to a whole number if the difference is at most this large."""
 
 
 def alter_quotas(
     request: AlterClientQuotasRequest, image: MetadataImage
 ) -> ControllerDecision[AlterClientQuotasResponse]:
-    """Decide each entity of the request. Only values that change have records."""
+    """Decide AlterClientQuotas, each entity of the request separately. A value that does not change
+    gets no record."""
     counts = Counter(_key_of(entry) for entry in request.entries)
     known = set(image.quotas)
     records: list[ClientQuotaRecord] = []
@@ -63,7 +64,9 @@ def alter_quotas(
         results.append(result)
         try:
             if counts[_key_of(entry)] > 1:
-                raise _invalid("the request names this entity twice")
+                raise _invalid(
+                    "the request names this entity twice: name it once, with all its quotas"
+                )
             changes = _records_of(entry, image)
             entity = _key_of(entry)
             is_new = entity not in known and any(not one.remove for one in changes)
@@ -89,7 +92,7 @@ def _key_of(entry: AlteredQuota) -> QuotaEntity:
 
 
 def _records_of(entry: AlteredQuota, image: MetadataImage) -> list[ClientQuotaRecord]:
-    """Return the records of one entity. Raises ApiError."""
+    """Return the records that change the quotas of one entity. Raises ApiError."""
     _check_entity(entry.entity)
     entity = _key_of(entry)
     present = image.quotas.get(entity, {})

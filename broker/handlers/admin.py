@@ -54,8 +54,8 @@ class TopicHandlers:
     def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> None:
         """Handle DeleteTopics. The answer is sent when the deletion is committed.
 
-        The node of the controller then serves the topics no longer. Other brokers follow when they
-        have read the commit.
+        At that time the node of the controller no longer serves the topics. Other brokers stop to
+        serve them when they have read the commit.
         """
 
         def refused(error: ApiError) -> Message:

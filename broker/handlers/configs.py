@@ -144,7 +144,7 @@ def _refused(resource: DescribeConfigsResource, code: ErrorCode) -> DescribeConf
 def _not_written(
     resources: Sequence[AlterConfigsResource | AlterConfigsRequestResource], error: ApiError
 ) -> list[AlterConfigsResourceResponse]:
-    """Return an error for each resource."""
+    """Return an error for each resource, because the changes were not written."""
     return [
         AlterConfigsResourceResponse(
             error_code=order_code(error),

@@ -122,7 +122,8 @@ class MembershipHandlers:
     def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
         """Handle Heartbeat.
 
-        It succeeds while the group is loading, because no member is removed in this time.
+        A heartbeat succeeds while the group is loading, because no member is removed during this
+        time.
         """
         groups = self._groups
         try:

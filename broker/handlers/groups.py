@@ -109,7 +109,7 @@ class OffsetHandlers:
         )
 
     def _readable(self, call: Call, group_id: str) -> GroupShard:
-        """Return the shard of a group. Raises ApiError, also if the client may not see the
+        """Return the shard of a group. Raises ApiError, for example if the client may not see the
         group."""
         if not call.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)

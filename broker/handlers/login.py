@@ -1,7 +1,7 @@
 """Handles SaslHandshake and SaslAuthenticate: one step of a login per request.
 
 A wrong password, an unknown user and a message that breaks the protocol get the same answer after
-the same delay. Then the connection ends. Only this broker's log says which it was.
+the same delay. Then the connection ends. Only this broker's log shows which of the three it was.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from protocol.security.scram import MECHANISMS, NONCE_BYTES, Mechanism
 logger = logging.getLogger(__name__)
 
 FAILURE_DELAY_MS = 100
-"""The time before a wrong proof is answered, as `connection.failed.authentication.delay.ms`."""
+"""The milliseconds before the answer to a wrong proof, as
+`connection.failed.authentication.delay.ms` in Kafka."""
 
 CLOSE_DELAY_MS = 100
-"""The time between the answer to a failed login and the end of the connection. kafka-python 3.0
-drops an answer that comes together with the end.
-"""
+"""The milliseconds between the answer to a failed login and the end of the connection. If both come
+together, kafka-python 3.0 drops the answer."""
 
 USER_SHOWN_MAX = 64
 
@@ -60,8 +60,9 @@ class LoginHandlers:
     def handshake(self, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:
         """Handle SaslHandshake.
 
-        Version 0 is offered because librdkafka before 2.0 sends no handshake otherwise; no client
-        sends it. It would be followed by messages without headers, which are not served.
+        Version 0 is offered because librdkafka before 2.0 otherwise sends no handshake. No client
+        sends version 0 itself. After it, messages without headers would follow, which this broker
+        does not serve.
         """
         login = call.session.login
         if login is None:

@@ -74,7 +74,7 @@ class _Deletion:
         self._open_count = 0
 
     def settle(self, waits: Purgatory) -> None:
-        """After the leader's own deletions are durable, wait for the followers, then answer."""
+        """When the leader's own deletions are durable, wait for the followers, and then answer."""
         # One extra wait, so that it is not answered while its waits are still being added.
         self._open_count = 1 + len(self.trimmed)
         for one in self.trimmed:
@@ -91,7 +91,7 @@ class _Deletion:
         self.call.answer(self.response)
 
     def wait_ended(self) -> None:
-        """Note that one wait has ended. The last one sends the answer."""
+        """End one wait of the request. Send the answer if it was the last wait."""
         self._open_count -= 1
         if not self._open_count:
             self.call.answer(self.response)

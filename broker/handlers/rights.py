@@ -1,4 +1,4 @@
-"""What handlers ask about the rights of a client, and the answers that several of them give."""
+"""Checks of a client's rights that handlers need, and the answers that several handlers give."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocol.security.acl import AclOperation, AclResource
 from protocol.types import Uuid
 
 TopicWith = Callable[[str, int], Uuid | None]
-"""Returns the id of a topic that has this partition; None if there is none."""
+"""A function that returns the id of a topic that has this partition; None if there is none."""
 
 
 class AnsweredPartition(Protocol):
@@ -53,7 +53,7 @@ def may_use_transactional_id(call: Call, transactional_id: str) -> bool:
 def readable_only(call: Call, topic_with: TopicWith) -> TopicWith:
     """Return a function that knows only the topics that the client may read.
 
-    So nothing is written for the others. `refuse_unreadable` gives them their error.
+    So no offsets are written for other topics. `refuse_unreadable` gives these topics their error.
     """
 
     def found(topic: str, index: int) -> Uuid | None:
@@ -63,7 +63,7 @@ def readable_only(call: Call, topic_with: TopicWith) -> TopicWith:
 
 
 def refuse_unreadable(call: Call, topics: Iterable[AnsweredTopic]) -> None:
-    """Give each topic that the client may not read its error, whatever its answer is."""
+    """Write the error into each topic of an answer that the client may not read."""
     for topic in topics:
         if not may_read(call, topic.name):
             for partition in topic.partitions:
@@ -74,7 +74,7 @@ _FINAL = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION)
 
 
 def order_code(error: ApiError) -> ErrorCode:
-    """Return the error code for an order that the controller has not carried out.
+    """Return the error code for a request that the controller has not carried out.
 
     REQUEST_TIMED_OUT tells every tool to try again. A missing right and a missing level keep their
     own codes, because no retry helps.

@@ -84,7 +84,7 @@ class MetadataHandlers:
     def _once_leaders_are_known(
         self, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
     ) -> MetadataResponse | None:
-        """Return the answer, or None if it waits for the successor of a leader that was lost."""
+        """Return the answer; None if it waits for the successor of a leader that was lost."""
 
         def leaders() -> Iterator[int]:
             image = self._metadata.image
@@ -185,8 +185,8 @@ def _asked_topic(
 ) -> MetadataResponseTopic:
     """Return one topic by name, or by id from version 12 on.
 
-    A name that the client may not see gets the same answer whether the topic exists or not. A name
-    is never told for an id.
+    A name that the client may not see gets the same answer whether the topic exists or not. The
+    answer to a request by id never contains the name of a topic that the client may not see.
     """
     found = _find(image, asked)
     name = asked.name if found is None else found.name

@@ -48,7 +48,7 @@ class TxnOffsetHandlers:
     def txn_offset_commit(self, call: Call, request: TxnOffsetCommitRequest) -> None:
         """Handle TxnOffsetCommit.
 
-        The offsets are written now, and count once the transaction commits.
+        The offsets are written now, and take effect when the transaction commits.
         """
 
         def refused(error: ApiError) -> None:

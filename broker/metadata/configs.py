@@ -1,9 +1,9 @@
 """The settings of topics and brokers: the effective values and their sources.
 
-This module is pure. A topic's value is its own, else the node's value under one of the setting's
-synonyms, else the default. A node's value is the run-time setting of this node, else of all nodes,
-else the value in its file, else the default. DescribeConfigs shows all these values, the effective
-one first.
+This module is pure. The value of a topic setting is the topic's own value, else the node's value
+under one of the setting's synonyms, else the default. The value of a node setting is the run-time
+value for this node, else the run-time value for all nodes, else the value in the node's file, else
+the default. DescribeConfigs shows all these values, the effective one first.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _node_values(config: BrokerConfig) -> Iterator[tuple[SettingSource, Mapping[
 
 
 def _default_layer(row: Setting) -> Layer:
-    """Return the layer of the default, named by the broker key with the coarsest unit."""
+    """Return the layer of the default. Its key is the broker key with the coarsest unit."""
     if not row.synonyms:
         return Layer(row.key, text(row.default), SettingSource.DEFAULT)
     synonym = row.synonyms[-1]
@@ -142,7 +142,8 @@ class Inherited:
 def describe_configs(
     request: DescribeConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> DescribeConfigsResponse:
-    """Answer DescribeConfigs for topics and this broker; a repeated resource is described once."""
+    """Answer DescribeConfigs for topics and this broker. A resource that the request names
+    repeatedly is described once."""
     asked = {(one.resource_type, one.resource_name): one for one in request.resources}
     # The values from the node and the defaults are the same for all topics, so compute them once.
     inherited = {
@@ -191,7 +192,8 @@ def _describe(
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"this broker has no settings of resource type {resource.resource_type}",
+                f"found resource type {resource.resource_type}, for which this broker has no "
+                "settings",
             )
     except ApiError as error:
         result.error_code, result.error_message = error.code, error.message
@@ -222,7 +224,11 @@ def _broker_entries(
     read-only."""
     if name and name != str(config.node_id):
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
+            ErrorCode.INVALID_REQUEST,
+            (
+                f"this is broker {config.node_id}: send requests for the settings of broker "
+                f"{name} to that broker"
+            ),
         )
     rows = [row for key, (_, row) in BROKER_ROWS.items() if wanted is None or key in wanted]
     if not name:
@@ -282,10 +288,8 @@ def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
 
 
 def _broker_default(row: Setting) -> bool | int | float | str:
-    """Return the default in the broker key's own unit.
-
-    The rows of synonyms have the topic setting's unit.
-    """
+    """Return the default in the broker key's own unit. The rows of synonyms have it in the unit of
+    the topic setting."""
     factor = _FACTORS.get(row.key, 1)
     if factor != 1 and isinstance(row.default, int) and row.default > 0:
         return row.default // factor

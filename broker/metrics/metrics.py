@@ -1,7 +1,7 @@
 """The broker's counters, one method per event, for `/metrics` and `/status`.
 
-Plain integers, because a counter object per event would cost the hot path more than the event. The
-text format is Prometheus's.
+The counters are plain integers, because a call of a counter object would cost more than most
+events. The text format is Prometheus's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Metrics:
-    """Counts since the start of the process."""
+    """The counters since the start of the process."""
 
     def __init__(self, now_ns: Callable[[], int], clock: Clock) -> None:
         """`now_ns` is a clock for durations."""
@@ -62,27 +62,30 @@ class Metrics:
         self.fetches_completed_early += 1
 
     def connection_came(self, refusal: str) -> None:
-        """Count a new connection. The text says why it was refused, or is empty."""
+        """Count a new connection. `refusal` is the reason why it was refused; empty if it was
+        accepted."""
         if refusal:
             self.connections_refused += 1
         else:
             self.connections_total += 1
 
     def write_failed(self, topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
-        """Count a write that the disk refused. Producers were told to retry."""
+        """Count a write that the disk refused. The producers got an error that they retry."""
         self.warnings.warn(logger, "write refused", partition=topic_partition, error=error)
         self.write_failures += 1
         self.last_write_failure = (now_ms, str(error))
 
     def loop_lagged(self, lag_ms: int) -> None:
-        """Count and log that the loop was blocked and ran late."""
+        """Count and log that the event loop was blocked, so that a timer ran late."""
         self.loop_lags += 1
-        logger.warning("the event loop was late", extra=fields(lag_ms=lag_ms))
+        logger.warning(
+            "the event loop was late",
+            extra=fields(lag_ms=lag_ms),
+        )
 
     def details(self) -> dict[str, object]:
-        """Return the times for `/status`, in microseconds. The 0.99 quantiles are exact to a factor
-        of two.
-        """
+        """Return the times for `/status`, in microseconds. The 0.99 quantiles are correct to a
+        factor of two."""
         return {
             "apis": [
                 {"api": one.name, "count": one.count}
@@ -105,7 +108,8 @@ class Metrics:
     ) -> str:
         """Return everything in Prometheus's text format, with the caller's current gauges.
 
-        `topics`: name of a metric -> topic -> value. Topic names need no escaping there.
+        `topics` maps the name of a metric to the value for each topic. Topic names need no escaping
+        in this format.
         """
         lines = ["# TYPE millrace_broker_requests_total counter"]
         used = [one for _, one in sorted(self.apis.items()) if one.count]

@@ -89,7 +89,7 @@ class Listeners:
                 self._open(name, self.clients, fast_path, settle, self._budget)
 
     def use_quotas(self, values: QuotaValues) -> None:
-        """Put these quotas in force for clients. The mill's own parts have none."""
+        """Put these quotas in force for clients. The mill's own parts have no quotas."""
         table = QuotaTable(values)
         self._charging.quotas.use(table)
         for name in self._paths:
@@ -97,7 +97,7 @@ class Listeners:
         self.sessions.end_throttles()
 
     def _meter(self, name: str) -> None:
-        """Let the requests of a listener have charges, if there are quotas."""
+        """If there are quotas, give the requests of a listener charges."""
         reception, (dispatcher, fast_path) = self.receptions[name], self._paths[name]
         if self._charging.quotas.table.values:
             dispatcher = MeteredStarts(dispatcher, self._charging)

@@ -65,7 +65,8 @@ class BrokerStatus:
         )
 
     def _waits(self) -> list[Problem]:
-        """Return the problem that this broker waits for others; empty if it is configured alone."""
+        """Return the problem that this broker waits for other brokers; empty if it does not wait or
+        is configured alone."""
         broker = self._broker
         joining = broker.joining
         if joining is None or len(broker.config.configured_ids) == 1:

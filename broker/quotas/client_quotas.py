@@ -1,8 +1,9 @@
-"""Counts what clients use, and says for how long a client that uses too much must pause.
+"""Measures how much clients use, and returns the time for which a client above its quota must
+pause.
 
-This module is pure: time comes as an argument, in monotonic milliseconds. The rates are those of
-this broker, as in Kafka. Rates without use in their window are forgotten, so that clients with ever
-new ids take no memory.
+This module is pure: time comes as an argument, in monotonic milliseconds. As in Kafka, a quota
+limits the rate on this broker. Rates without use in their window are forgotten, so that clients
+that always use new ids take no memory.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ RATES_MAX = 10_000
 """The most rates that are kept. Above it, unused rates are forgotten, then the oldest."""
 
 REQUEST_PAUSE_MS_MAX = SAMPLE_MS
-"""The longest pause in milliseconds for a client that uses too much of a thread, as in Kafka."""
+"""The longest pause in milliseconds for a client that uses too much time of the request thread, as
+in Kafka."""
 
 ANONYMOUS = "ANONYMOUS"
 """Kafka's name of the user on a listener without a login."""
 
 
 class QuotaClient:
-    """The client whose quotas count for a request."""
+    """The user and the client id of a request, which select its quotas."""
 
     __slots__ = ("client_id", "user")
 
@@ -42,12 +44,12 @@ class ClientQuotas:
         self._rates: dict[tuple[str, tuple[str, str]], SampledRate] = {}
 
     def use(self, table: QuotaTable) -> None:
-        """Put other quotas in force. The rates so far count for them too."""
+        """Put other quotas in force. The rates that were measured before are kept."""
         self.table = table
 
     def record(self, key: str, client: QuotaClient, value: float, now_ms: int) -> int:
-        """Count what a client has used. Return its pause in milliseconds; 0 if it need not
-        pause."""
+        """Add a client's use of a quota. Return the client's pause in milliseconds; 0 if it need
+        not pause."""
         quota = self.table.of_client(key, client.user, client.client_id)
         if quota is None:
             return 0
@@ -57,16 +59,18 @@ class ClientQuotas:
         return min(pause_ms, REQUEST_PAUSE_MS_MAX) if key == REQUEST_SHARE else pause_ms
 
     def fetch_bytes_max(self, client: QuotaClient) -> float:
-        """Return the largest answer to a Fetch: what the quota gives in a whole window."""
+        """Return the largest size in bytes of an answer to a Fetch: the bytes that the quota allows
+        in a whole window."""
         quota = self.table.of_client(FETCH_RATE, client.user, client.client_id)
         return math.inf if quota is None else quota.value * WINDOW_MS_MIN / 1_000
 
     def record_fetch(self, client: QuotaClient, size_bytes: int, now_ms: int) -> tuple[int, bool]:
-        """Count the answer to a Fetch. Return the client's pause in milliseconds, and True if the
-        answer must be empty, in which case its bytes do not count.
+        """Add the answer to a Fetch. Return the client's pause in milliseconds, and True if the
+        answer must be empty. The bytes of an answer that must be empty are not added.
 
-        A first batch can be larger than the quota of a window. It is sent if nothing was sent
-        before, because otherwise it would never be sent.
+        The first batch of an answer can be larger than the quota of a whole window. If nothing was
+        sent in the window before, it is sent all the same, because otherwise it would never be
+        sent.
         """
         quota = self.table.of_client(FETCH_RATE, client.user, client.client_id)
         if quota is None:
@@ -81,7 +85,7 @@ class ClientQuotas:
         return pause_ms, True
 
     def take_back_fetch(self, client: QuotaClient, size_bytes: int, now_ms: int) -> None:
-        """Take back the bytes of an answer that is not sent for another reason."""
+        """Subtract the bytes of an answer that is not sent after all."""
         self.record(FETCH_RATE, client, -size_bytes, now_ms)
 
     def _rate(self, key: str, scope: tuple[str, str], now_ms: int) -> SampledRate:

@@ -1,8 +1,8 @@
 """The rate of a client over the last seconds, and the pause that brings it back to its quota.
 
-This module is pure. The formulas are those of Kafka's Rate and ClientQuotaManager: 11 samples of
-one second, of which at least ten count as elapsed. So a client can send ten seconds' worth at once,
-and then pauses until the average of the window is the quota.
+This module is pure. The formulas are those of Kafka's Rate and ClientQuotaManager. A window has 11
+samples of one second, and the sum is divided by at least ten seconds. So a client can use the quota
+of ten seconds at once, and then pauses until the average of the window is the quota.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 
 SAMPLE_MS = 1_000
 SAMPLE_COUNT = 11
-"""`quota.window.size.seconds` and `quota.window.num` of Kafka."""
+"""Kafka's defaults: `quota.window.size.seconds` is 1, and `quota.window.num` is 11."""
 
 FULL_SAMPLES_MIN = SAMPLE_COUNT - 1
 WINDOW_MS_MIN = FULL_SAMPLES_MIN * SAMPLE_MS
@@ -19,7 +19,7 @@ WINDOW_MS_MIN = FULL_SAMPLES_MIN * SAMPLE_MS
 
 
 class SampledRate:
-    """What one client has used in the last seconds, in samples of a second."""
+    """The amount that one client has used in the last seconds, in samples of one second."""
 
     __slots__ = ("_samples",)
 
@@ -28,27 +28,28 @@ class SampledRate:
         """The start in monotonic milliseconds and the sum of each sample, the oldest first."""
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add to the sample of this time. A negative value takes back what was recorded."""
+        """Add an amount at this time. A negative amount takes back an earlier one."""
         samples = self._samples
         if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
             samples.append([now_ms, 0.0])
         samples[-1][1] += value
 
     def per_second(self, now_ms: int) -> float:
-        """Return the average of the window."""
+        """Return the average rate in the window, per second."""
         window_ms = self._window_ms(now_ms)
         return sum(value for _, value in self._samples) * 1_000 / window_ms
 
     def throttle_ms(self, quota: float, now_ms: int) -> int:
-        """Return the pause in milliseconds after which the average is the quota; 0 if it is not
-        above the quota."""
+        """Return the pause in milliseconds after which the average falls to the quota; 0 if it is
+        not above the quota."""
         rate = self.per_second(now_ms)
         if rate <= quota:
             return 0
         return round((rate - quota) / quota * self._window_ms(now_ms))
 
     def is_empty(self, now_ms: int) -> bool:
-        """Return True if the window has nothing, so that a new object gives the same rates."""
+        """Return True if nothing was used in the window. The object can then be dropped, because a
+        new one gives the same rates."""
         self._drop_old(now_ms)
         return not any(value for _, value in self._samples)
 
@@ -58,7 +59,8 @@ class SampledRate:
             samples.popleft()
 
     def _window_ms(self, now_ms: int) -> int:
-        """Return the time since the oldest sample, with at least ten whole samples."""
+        """Return the time since the start of the oldest sample in milliseconds, at least ten
+        seconds."""
         self._drop_old(now_ms)
         elapsed_ms = now_ms - int(self._samples[0][0]) if self._samples else 0
         missing = FULL_SAMPLES_MIN - elapsed_ms // SAMPLE_MS

@@ -32,8 +32,8 @@ class FolderRules:
         """Return True if another broker leads the partition and this one is neither in sync nor
         eligible.
 
-        That leader was in sync or eligible, so it has all acknowledged records. Otherwise a person
-        elected it and knew that records can be missing.
+        That leader was in sync or eligible, so it has all acknowledged records. The exception is a
+        leader that an operator has elected, knowing that records can be missing.
         """
         me = self._settings.config.node_id
         counts = me in (*partition.in_sync_replicas, *partition.eligible_leader_replicas)

@@ -1,7 +1,7 @@
-"""The rights of one client: what it may do, by the ACLs that are in force.
+"""The rights of one client, by the ACLs that are in force.
 
 This module is pure. A client on a listener without a login may do everything (`EVERYTHING`). A
-client that has logged in may do what the ACLs allow to its user, from its address. A super user may
+client that has logged in may do what the ACLs allow to its user from its address. A super user may
 do everything.
 """
 
@@ -14,7 +14,7 @@ from broker.security.acl_table import NO_ACLS, AclTable, normal_host
 from protocol.security.acl import SUPPORTED_OPERATIONS, USER_PREFIX, AclOperation, AclResource
 
 CACHED_MAX = 10_000
-"""The number of decisions that are kept for one client."""
+"""The largest number of decisions that are cached for one client."""
 
 
 class Rights(Protocol):
@@ -22,7 +22,8 @@ class Rights(Protocol):
 
     @property
     def user(self) -> str | None:
-        """The user whose rights these are; None for a client that may do everything without one."""
+        """The user that has these rights; None for a client that may do everything without a
+        login."""
 
     def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
         """Return True if the client may do this now."""
@@ -62,7 +63,7 @@ NOTHING = NotKnownYet()
 
 
 class UserRights:
-    """The rights of a user that has logged in. Decisions are kept until the ACLs change."""
+    """The rights of a user that has logged in. Decisions are cached until the ACLs change."""
 
     def __init__(
         self,
@@ -117,7 +118,8 @@ _ALL_BITS = {
 
 
 def operation_bits(rights: Rights, resource_type: AclResource, name: str) -> int:
-    """Return the operations that a client may do with a resource, as Kafka's set of bits."""
+    """Return the operations that a client may do with a resource, as a number with one bit per
+    operation, as in Kafka."""
     if rights is EVERYTHING:
         return _ALL_BITS[resource_type]
     return sum(

@@ -31,7 +31,7 @@ entry."""
 
 
 class WaitingFetch(Protocol):
-    """A parked Fetch, as the session sees it."""
+    """A parked Fetch. The session uses these methods."""
 
     def hasten(self, behind: Iterable[bytes]) -> None:
         """Inspect the frames that wait for the answer of this fetch. End the wait early if one of
@@ -53,7 +53,7 @@ class WaitingFetch(Protocol):
 
 
 class RequestingSession(Protocol):
-    """A session, as the code that serves its requests sees it."""
+    """A session. The code that serves its requests uses these attributes and methods."""
 
     parked_fetch: WaitingFetch | None
     """The session's parked Fetch; None if there is none."""
@@ -95,11 +95,11 @@ class RequestingSession(Protocol):
     def on_end(self, told: Callable[[], None]) -> None:
         """Call `told` once when either side closes the connection.
 
-        Requests that were received before can still be served after it.
+        Requests that were received before can still be served afterwards.
         """
 
     def answered(self) -> None:
-        """Note that a request of the session has its answer."""
+        """Send the answers that are ready, because a request of the session got its answer."""
 
     def hold(self, slot: Slot) -> None:
         """Start no later request until `let_go` is called."""
@@ -108,7 +108,8 @@ class RequestingSession(Protocol):
         """Let later requests start again."""
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do work for a request outside of a read. An exception closes only this session."""
+        """Do work for a request outside of a read. If it raises an exception, only this session is
+        closed."""
 
     def throttle(self, pause_ms: int) -> None:
         """Start no request for this time, and read nothing, because the client is over a quota."""
@@ -146,14 +147,15 @@ class Call:
 
     @property
     def asker(self) -> tuple[str, str | None]:
-        """The client's address, and the user whose rights count at the controller."""
+        """The client's address, and the user whose rights the controller checks."""
         session = self.session
         return session.peer_host, session.rights.user
 
     def may(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
         """Return True if the client may do this now.
 
-        Ask again before an answer that comes later, because the right can end in between.
+        If the answer is sent later, call this again before, because the client can lose the right
+        in between.
         """
         rights = self.session.rights
         return rights is EVERYTHING or rights.allows(operation, resource_type, name)

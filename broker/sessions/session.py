@@ -123,7 +123,8 @@ class Session:
         self._go_on_later()
 
     def ended(self, end: End, reason: str = "") -> None:
-        """Serve the remaining requests of a peer that sends no more, then close the connection."""
+        """Serve the remaining requests of a peer that sends no more, and then close the
+        connection."""
         if self.is_closed:
             return
         if end is End.CLOSED:
@@ -181,7 +182,7 @@ class Session:
         self._has_frames = False
 
     def _look_up(self) -> None:
-        """Count the session's memory after its work, and pause or resume reading."""
+        """Update the session's memory use after its work, and pause or resume reading."""
         link = self.link
         if not link.is_in_frame:
             self.frame_since_ms = 0
@@ -194,14 +195,15 @@ class Session:
             self._read_on()
 
     def _makes_room(self) -> bool:
-        """Send the answers from the pause. Return True if more requests may start."""
+        """Send the answers that became ready during the pause. Return True if more requests may
+        start."""
         self._advance()
         return not (
             self.is_closed or self._is_turn_over or self._pipeline.is_full or self.link.is_stalled
         )
 
     def _hold(self) -> None:
-        """Pause reading, and schedule the service of the received frames if necessary."""
+        """Pause reading. If necessary, schedule the work on the received frames."""
         if self.is_closed:
             return
         self.link.pause()
@@ -249,7 +251,8 @@ class Session:
         reception.dispatcher.start(self, slot, frame)
 
     def _count(self, held_bytes: int) -> None:
-        """Count the memory of unfinished and waiting requests. Close if it exceeds a limit."""
+        """Record the memory of unfinished and waiting requests. Close the connection if it exceeds
+        a limit."""
         refusal = self.reception.sessions.account(self, held_bytes - self._counted_bytes)
         self._counted_bytes = held_bytes
         if refusal:
@@ -260,7 +263,8 @@ class Session:
         self.reception.settle()
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do work for a request outside of a read. An exception closes only this session."""
+        """Do work for a request outside of a read. If it raises an exception, only this session is
+        closed."""
         try:
             work()
         except Exception:
@@ -285,7 +289,8 @@ class Session:
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Send answers and handle left frames in the next iteration of the loop."""
+        """In the next iteration of the loop, send answers and work on the frames that are left in
+        the buffer."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.reception.soon(self._go_on)
@@ -296,7 +301,8 @@ class Session:
             self._work_off(self.link.left(), is_read=False)
 
     def _advance(self) -> None:
-        """Send the answers that are next in order, and start the requests that waited for them."""
+        """Send the answers that are next in order, and start the requests that waited until they
+        were sent."""
         pipeline = self._pipeline
         leaving: list[object] = []
         while True:
@@ -402,7 +408,8 @@ class Session:
         self._throttle.end()
 
     def _drop_fetch(self, parked: WaitingFetch) -> None:
-        """Drop the parked Fetch of a peer that has ended, because it only delays the close."""
+        """Drop the parked Fetch of a peer that has ended, because the Fetch would only delay the
+        close."""
         self.parked_fetch = None
         parked.drop()
         # The client would take the next answer for the answer of the Fetch.

@@ -21,12 +21,12 @@ SHRINK_AFTER_MS = 5_000
 RATE_WINDOW_MS = 1_000
 
 POTS = (MILL_LISTENER, "NET", BROKER_LISTENER)
-"""The listeners with their own counts: for the mill's parts, for clients over TLS, and for other
-brokers."""
+"""The listeners whose connections are counted separately: for the mill's parts, for clients over
+TLS, and for other brokers."""
 
 
 class SweptSession(CountedSession, Protocol):
-    """A session, as `sweep` sees it."""
+    """A session. `sweep` uses these members."""
 
     number: int
     """A number that rises in the order in which sessions were accepted."""
@@ -73,7 +73,7 @@ class SweptSession(CountedSession, Protocol):
 
 
 class ConnectionCounts:
-    """The counts of connections that share the limits on new connections."""
+    """The numbers of connections that share the limits on new connections."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -88,7 +88,7 @@ class ConnectionCounts:
     def refusal(self, config: BrokerConfig, host: str, now_ms: int) -> str:
         """Return the limit that one more connection from this host exceeds, or an empty string.
 
-        Each call counts as one new connection in the rate.
+        Each call adds one new connection to the rate.
         """
         if now_ms - self._window_start_ms >= RATE_WINDOW_MS:
             self._window_start_ms, self._window_count = now_ms, 0
@@ -149,11 +149,11 @@ class Sessions:
         return refusal
 
     def spoke(self, session: CountedSession) -> None:
-        """Note that `has_spoken` of a session has become true."""
+        """Record that `has_spoken` of a session has become true."""
         self.tally(session.listener_name).silent_count -= 1
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
-        """Note a change of a session's memory in bytes. Return the limit that the total exceeds, or
+        """Add a change of a session's memory in bytes. Return the limit that the total exceeds, or
         an empty string."""
         tally = self.tally(session.listener_name)
         tally.buffer_bytes += added_bytes
@@ -191,8 +191,8 @@ class Sessions:
                 session.shrink()
 
     def end_throttles(self) -> None:
-        """End all pauses, because the quotas have changed. The next requests are counted by the new
-        ones."""
+        """End all pauses, because the quotas have changed. The next requests are charged by the new
+        quotas."""
         for session in list(self.open):
             session.end_throttle()
 

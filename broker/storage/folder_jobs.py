@@ -3,7 +3,8 @@
 There are three steps. `LogManager` plans a job in the loop with all data that the job needs.
 `perform` executes the job in a thread and changes no object that the loop uses. `LogManager` then
 applies the result in the loop. Only one job runs at a time, and the next job is planned after it.
-The plan takes a folder that is about to be removed out of every checkpoint (decision 0075).
+When a removal is planned, the folder's partition is removed from every later checkpoint (decision
+0075).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from protocol.types import TopicPartition
 DELETE_SUFFIX = "-delete"
 DAMAGED_SUFFIX = "-damaged"
 STRAY_SUFFIX = "-stray"
-"""Suffixes of folders that were put aside: the broker never reads or removes them again."""
+"""The suffixes of folders that were put aside. The broker never reads or removes them again."""
 DELETE_STEM_MAX = 200
 """The number of characters of the old folder name that the new name keeps, so that it is below 255
 bytes."""
@@ -33,8 +34,8 @@ bytes."""
 DAMAGED_KEPT_MAX = 3
 """The largest number of damaged folders that are kept of one partition.
 
-After this number an operator must check the disk, because a bad disk would fill up with damaged
-copies.
+Above this number an operator must check the disk. Without a limit, a bad disk would fill up with
+damaged copies.
 """
 
 Refusals = dict[TopicPartition, DiskError | FolderError]
@@ -124,7 +125,7 @@ class Making:
     """The partitions that cannot be created, whatever the disk answers."""
     namesakes: Sequence[TopicPartition]
     """The partitions that the checkpoints still name, because a deleted partition had the same
-    name. Its old recovery point would make an empty log look like a loss."""
+    name. With its old recovery point, an empty log would look as if it had lost records."""
     forgetting: CheckpointJob | None
     """The checkpoint that must be written before any of the logs is created."""
     topic_id: UUID

@@ -1,11 +1,11 @@
 """The log of one partition: append, read, flush, truncate and clean record batches.
 
-Synchronous, over the `Disk` passed in; it never reads a clock. Always `log_start_offset <=
-log_end_offset` and `recovery_point <= log_end_offset`: the first readable offset, the next to
-assign, and the end of what is fsynced. A batch passes through three calls: `append` validates and
-stages it (`log_writer`), `write_staged` writes everything staged with one `writev`, and
-`flush_target` / `flushed` move the recovery point past it. Until `write_staged`, the caller must
-not change the staged views.
+This module is synchronous, uses the `Disk` passed in, and never reads a clock. `log_start_offset`
+is the first readable offset, `recovery_point` the end of the fsynced records, and `log_end_offset`
+the next offset to assign. The first two are never above the third. A batch passes through three
+calls: `append` validates and stages it (`log_writer`), `write_staged` writes everything staged with
+one `writev`, and `flush_target` / `flushed` move the recovery point past it. Until `write_staged`,
+the caller must not change the staged views.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Log:
     ) -> AppendResult:  # fmt: skip
         """Validate a client's batch, assign its offsets and stage it.
 
-        `batch` is writable and all that the request has for this partition. If `ApiError` or
+        `batch` is a writable view of all the request's bytes for this partition. If `ApiError` or
         `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check the records and
         pass the result as `seen`. A duplicate of a staged batch succeeds or fails with it.
         """
@@ -142,9 +142,9 @@ class Log:
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Append a batch that the broker made (metadata, offsets, states), as `append` does.
-        Sequences are not checked. A transactional batch (offsets committed in a transaction) opens
-        its producer's transaction like any other."""
+        """Append a batch that the broker itself made, for example with committed offsets. This
+        works like `append`, but sequences are not checked. A transactional batch, such as offsets
+        that are committed in a transaction, opens its producer's transaction."""
         check_own_batch(batch, header, self._config)
         if header.producer_id < 0:
             return self._writer.stage(batch, header, leader_epoch, now_ms)
@@ -221,8 +221,8 @@ class Log:
     def write_staged(self, now_ms: int) -> None:
         """Write everything staged since the last call, and roll to a new segment where needed.
 
-        On DiskError none of these batches remains: log end offset and producer states are as
-        before. The caller must answer every staged append of this call with KAFKA_STORAGE_ERROR.
+        On DiskError none of these batches remains. The log end offset and the producer states are
+        as before. The caller must answer every staged append of this call with KAFKA_STORAGE_ERROR.
         The log can still be appended to.
         """
         if self._writer.write(now_ms) and self._unflushed_since_ms < 0:
@@ -241,7 +241,7 @@ class Log:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not in {self.log_start_offset} to {self.log_end_offset}",
+                f"found offset {offset}, expected {self.log_start_offset} to {self.log_end_offset}",
             )
         limit_offset = min(limit_offset, self.written_end_offset)
         if offset >= limit_offset:
@@ -249,8 +249,8 @@ class Log:
         return self.segments.read(offset, max_bytes, limit_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
-        """Return the first record below `limit_offset` that is not older than the timestamp. Exact
-        to the record, because it looks inside the batch; so it may decompress."""
+        """Return the first record below `limit_offset` that is not older than the timestamp. To be
+        exact to the record, this method reads the batch and decompresses it if needed."""
         limit = min(limit_offset, self.written_end_offset)
         found = lookup.first_not_older(self.segments, timestamp_ms, self.log_start_offset, limit)
         self.segments.unload_cold(self.segments)
@@ -296,10 +296,12 @@ class Log:
             self.producer_state.transactions.settle(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
-        """Make all records below `offset` unreadable (DeleteRecords). Retention drops the files.
-        Wait for the next checkpoint: then the change is durable."""
+        """Make all records below `offset` unreadable (DeleteRecords). The next checkpoint makes the
+        change durable. Retention removes the files later."""
         if offset > self.high_watermark:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark"
+            )
         if offset > self.log_start_offset:
             self.start_at(offset)
 
@@ -334,8 +336,8 @@ class Log:
         """Write the files that a start after a clean stop reads. Everything must be flushed before.
 
         Returns the files that must be fsynced before the next start can trust them. Raises
-        DiskError if a failed write has left bytes that cannot be removed, because a start that
-        trusts the file would take half a batch for a whole one.
+        DiskError if a failed write has left bytes that cannot be removed. Otherwise a start that
+        trusts the file could take half a batch for a whole one.
         """
         self.segments.repair()
         files = self.segments.finish_files()
@@ -351,8 +353,6 @@ class Log:
         # After a clock was set back, the elapsed time is unknown, so the flush is due.
         is_over = not since_ms <= now_ms < since_ms + self._config.flush_ms
         return unflushed > 0 and since_ms >= 0 and is_over
-
-    # Dropping old segments.
 
     @property
     def keeps_segments(self) -> bool:

@@ -19,8 +19,8 @@ from broker.storage.tail import Tail
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
 
-# `tuple.__new__` does the same as `StagedBatch._make` with one call less, which matters because
-# every batch passes here.
+# `tuple.__new__` does the same as `StagedBatch._make` with one call less. Every batch passes here,
+# so this saves time.
 _new_staged = tuple.__new__
 
 
@@ -78,7 +78,12 @@ class LogWriter:
         """Assign offset and epoch to a validated batch, in place, and stage it."""
         if leader_epoch < self._leader_epochs.latest:
             raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written to this log"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                (
+                    f"leader epoch {leader_epoch} is older than epoch "
+                    f"{self._leader_epochs.latest} of the last batch: a newer leader has "
+                    "written to this log"
+                ),
             )
         base_offset = self.end_offset
         max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1

@@ -64,7 +64,9 @@ class OffsetIndex:
         Raises ValueError if the bytes cannot be the index of this segment.
         """
         if len(data) % ENTRY_BYTES:
-            raise ValueError(f"{len(data)} bytes are not a whole number of entries")
+            raise ValueError(
+                f"the offset index has {len(data)} bytes, expected a multiple of {ENTRY_BYTES}"
+            )
         mixed = array("I", data)
         if sys.byteorder == "little":
             mixed.byteswap()
@@ -72,9 +74,11 @@ class OffsetIndex:
         index.offsets = mixed[0::2]
         index.positions = mixed[1::2]
         if not rises(index.offsets) or not rises(index.positions):
-            raise ValueError("entries do not rise")
+            raise ValueError("the entries of the offset index do not rise")
         if index.positions and index.positions[-1] >= size_bytes:
-            raise ValueError("the last entry points behind the end of the segment")
+            raise ValueError(
+                "the last entry of the offset index points beyond the end of the segment"
+            )
         return index
 
 

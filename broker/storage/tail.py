@@ -62,16 +62,15 @@ class Tail:
         config: LogConfig,
         now_ms: int,
     ) -> bool:
-        """Return True if a batch needs a new segment. An empty segment takes any batch it can
-        index.
-        """
+        """Return True if a batch needs a new segment. An empty segment accepts any batch that its
+        indexes can address."""
         if last_offset - self.base_offset > INT_MAX:
             return True
         if not self.size_bytes:
             return False
         if self.size_bytes + size_bytes > config.segment_bytes:
             return True
-        # Kafka's rule: the span of record timestamps, or the segment's age if there are no
+        # As in Kafka, use the span of the record timestamps, or the segment's age if there are no
         # timestamps.
         if self.first_timestamp_ms < 0 or max_timestamp_ms < 0:
             return now_ms - self.created_ms > self.segment_ms

@@ -1,8 +1,8 @@
 """A sparse map from timestamp to offset within one segment, as in Kafka's `.timeindex` file.
 
 This module is pure. The file is a row of 12-byte entries, big-endian: timestamp (8 bytes), relative
-offset (4 bytes). The offset is the last offset of a batch, and the timestamp is the largest of the
-same batch. Up to this offset no record is newer than the timestamp. Timestamps rise strictly, so an
+offset (4 bytes). The offset is the last offset of a batch, and the timestamp is the largest one in
+this batch. No record up to this offset has a larger timestamp. Timestamps rise strictly, so an
 entry is added only when a newer record was appended.
 """
 
@@ -53,11 +53,13 @@ class TimeIndex:
     def decode(cls, data: bytes) -> TimeIndex:
         """Read the content of a file. Raises ValueError if the bytes cannot be a time index."""
         if len(data) % ENTRY_BYTES:
-            raise ValueError(f"{len(data)} bytes are not a whole number of entries")
+            raise ValueError(
+                f"the time index has {len(data)} bytes, expected a multiple of {ENTRY_BYTES}"
+            )
         fields = unpack(">" + "qI" * (len(data) // ENTRY_BYTES), data)
         index = cls()
         index.timestamps = array("q", fields[0::2])
         index.offsets = array("I", fields[1::2])
         if not rises(index.timestamps) or not rises(index.offsets):
-            raise ValueError("entries do not rise")
+            raise ValueError("the entries of the time index do not rise")
         return index

@@ -136,8 +136,8 @@ def test_what_the_command_shows_and_refuses(quota: Callable[..., str]) -> None:
     ]  # fmt: skip
     assert "expected produce=SIZE" in quota("set", "--user", "shop", "write=1", code=2)
     assert "expected more than 0" in quota("set", "--user", "shop", "produce=0", code=2)
-    assert "whose quota?" in quota("set", "produce=1", code=2)
-    assert "has no such quota" in quota("remove", "--user", "absent", code=4)
+    assert "found no option that says whose quota it is" in quota("set", "produce=1", code=2)
+    assert "has none of these quotas" in quota("remove", "--user", "absent", code=4)
     quota("remove", "--default-user")
     quota("remove", "--user", "shop", "--client-id", "web", "produce", "requests")
     assert quota("list") == "no quotas\n"

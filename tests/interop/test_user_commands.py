@@ -74,7 +74,7 @@ def test_a_user_from_its_creation_to_its_end(
     assert "SCRAM-SHA-256,SCRAM-SHA-512" in commands.user("list")
     assert reached(broker, authority, CANARY, "shop") == 1
     said = commands.user("add", "shop", "--password-file", first, code=1)
-    assert "user shop exists; `millrace user password shop` changes it" in said
+    assert "user shop already exists; `millrace user password shop` changes the password" in said
     other = file_of(tmp_path, f"another {CANARY}")
     assert "have ended" in commands.user("password", "shop", "--password-file", other)
     assert reached(broker, authority, f"another {CANARY}", "shop") == 1

@@ -48,7 +48,7 @@ def test_an_entity_is_a_user_a_client_id_or_both() -> None:
     )
     with pytest.raises(CommandError, match="whose quota"):
         quotas.entity_named(None, False, None, False)
-    with pytest.raises(CommandError, match="found --user and --default-user"):
+    with pytest.raises(CommandError, match="found both --user and --default-user"):
         quotas.entity_named("shop", True, None, False)
     assert quotas.keys_of(()) == [PRODUCE_RATE, FETCH_RATE, REQUEST_SHARE]
     with pytest.raises(CommandError, match="found 'write', expected produce"):

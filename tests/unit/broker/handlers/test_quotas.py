@@ -201,7 +201,10 @@ def test_pitfall_38_a_quota_is_a_number_above_zero(rig: Rig, value: float) -> No
 def test_pitfall_38_an_entity_or_a_key_that_is_named_twice_is_refused(rig: Rig) -> None:
     one = change({PRODUCE: 1.0}, (USER, "a"), (CLIENT, "b"))
     same = change({PRODUCE: 2.0}, (CLIENT, "b"), (USER, "a"))
-    assert altered(rig, one, same) == [(INVALID, "the request names this entity twice")] * 2
+    assert (
+        altered(rig, one, same)
+        == [(INVALID, "the request names this entity twice: name it once, with all its quotas")] * 2
+    )
     doubled = change({PRODUCE: 1.0}, (USER, "a"), twice=True)
     assert altered(rig, doubled) == [(INVALID, f"the request names {PRODUCE} twice for one entity")]
     assert not found(rig)
