@@ -355,7 +355,7 @@ class Session:
     def _unthrottled(self, paused_ms: int) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
         if self.login is not None:
-            self.login.stood_still(paused_ms)
+            self.login.extend(paused_ms)
         self._go_on_later()
 
     # Ending.
