@@ -155,6 +155,7 @@ class Session:
                         self._settle()
                     self._advance()
         except WireError as error:
+            self._send_ready()
             self.close(f"{type(error).__name__}: {error}")
         except Exception:
             logger.exception("unhandled exception; connection closed", extra=fields(peer=self.peer))
@@ -299,28 +300,33 @@ class Session:
         """Send the answers that are next in order, and start the requests that waited for them."""
         pipeline = self._pipeline
         leaving: list[object] = []
-        while True:
-            if self._has_ended and self.parked_fetch is not None:
-                self._drop_fetch(self.parked_fetch)
-            answers = pipeline.take_answers()
-            if answers and not self._is_mute:
-                leaving.extend(answers)
-            now_ns = self._worked_until_ns = self._turn_ns()
-            if now_ns > self._turn_end_ns:
-                self._is_turn_over = True
-                break
-            started = pipeline.start_waiting()
-            if started is None:
-                break
-            slot, frame = started
-            # Copy the frame, because the broker writes offsets into the batches of a Produce.
-            view = memoryview(bytearray(frame))
-            waited_ns = self._turn_ns() - pipeline.waited_since_ns
-            self.reception.dispatcher.start(self, slot, view, waited_ns)
-            if self.is_closed:
-                return
-            if self.has_staged:
-                self._settle()
+        try:
+            while True:
+                if self._has_ended and self.parked_fetch is not None:
+                    self._drop_fetch(self.parked_fetch)
+                answers = pipeline.take_answers()
+                if answers and not self._is_mute:
+                    leaving.extend(answers)
+                now_ns = self._worked_until_ns = self._turn_ns()
+                if now_ns > self._turn_end_ns:
+                    self._is_turn_over = True
+                    break
+                started = pipeline.start_waiting()
+                if started is None:
+                    break
+                slot, frame = started
+                # Copy the frame, because the broker writes offsets into the batches of a Produce.
+                view = memoryview(bytearray(frame))
+                waited_ns = self._turn_ns() - pipeline.waited_since_ns
+                self.reception.dispatcher.start(self, slot, view, waited_ns)
+                if self.is_closed:
+                    return
+                if self.has_staged:
+                    self._settle()
+        finally:
+            # Send them also if the started frame is no request, for which the caller closes.
+            if leaving and not self.is_closed:
+                self.link.send(leaving)
         if self.parked_fetch is not None:
             if pipeline.is_full:
                 # The session reads nothing more now, so it would not even notice the peer's end.
@@ -328,10 +334,16 @@ class Session:
             else:
                 # This includes the frames that had waited before the fetch was parked.
                 self.parked_fetch.hasten(pipeline.waiting)
-        if leaving:
-            self.link.send(leaving)
         if pipeline.leaving and not self.link.is_stalled:
             pipeline.sent()
+
+    def _send_ready(self) -> None:
+        """Send the answers that are ready, before the connection is closed for a later frame."""
+        if self.has_staged:
+            self._settle()
+        answers = self._pipeline.take_answers()
+        if answers and not self._is_mute:
+            self.link.send(answers)
 
     # Pausing.
 
