@@ -12,9 +12,9 @@ from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
     "CreateTopics": (84, 500),
-    "Produce": (31, 86),
-    "Produce like the last": (27, 78),
-    "Fetch": (16, 28),
+    "Produce": (30, 85),
+    "Produce like the last": (26, 77),
+    "Fetch": (15, 26),
     "JoinGroup": (19, 71),
     "SyncGroup": (40, 123),
 }
