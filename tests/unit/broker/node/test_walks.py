@@ -11,12 +11,12 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (84, 500),
-    "Produce": (30, 85),
-    "Produce like the last": (26, 77),
+    "CreateTopics": (83, 491),
+    "Produce": (28, 81),
+    "Produce like the last": (24, 73),
     "Fetch": (15, 26),
     "JoinGroup": (19, 71),
-    "SyncGroup": (40, 123),
+    "SyncGroup": (38, 119),
 }
 """The largest number of files and of moves for each request (`walks`)."""
 
