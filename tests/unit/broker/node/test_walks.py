@@ -11,12 +11,12 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (83, 491),
-    "Produce": (28, 81),
-    "Produce like the last": (24, 73),
+    "CreateTopics": (82, 486),
+    "Produce": (27, 80),
+    "Produce like the last": (23, 72),
     "Fetch": (15, 26),
     "JoinGroup": (19, 71),
-    "SyncGroup": (38, 119),
+    "SyncGroup": (37, 118),
 }
 """The largest number of files and of moves for each request (`walks`)."""
 
