@@ -11,12 +11,12 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (82, 486),
-    "Produce": (27, 80),
-    "Produce like the last": (23, 72),
+    "CreateTopics": (82, 484),
+    "Produce": (27, 77),
+    "Produce like the last": (23, 69),
     "Fetch": (15, 26),
     "JoinGroup": (19, 71),
-    "SyncGroup": (37, 118),
+    "SyncGroup": (37, 115),
 }
 """The largest number of files and of moves for each request (`walks`)."""
 
