@@ -135,9 +135,7 @@ class CoordinatorDriver(Generic[S]):
 
     def shard(self, key: str) -> S:
         """Return the state of the shard for a group or transaction, in order to read from it."""
-        shard = self.find(key).shard
-        assert shard is not None
-        return shard
+        return self.find(key).state
 
     def readable(self, key: str) -> S:
         """Return the state of a shard as `shard` does, for an answer that only reads.

@@ -46,11 +46,12 @@ class LocalVerifier:
     ) -> None:
         transactions = self._transactions
         try:
-            if coordinator_epoch > transactions.find(owner.transactional_id).leader_epoch:
+            loaded = transactions.find(owner.transactional_id)
+            if coordinator_epoch > loaded.leader_epoch:
                 raise ApiError(
                     ErrorCode.NOT_COORDINATOR, "another coordinator has already written a marker"
                 )
-            transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
+            loaded.state.refuse_outsider(*owner, partition)
         except ApiError as error:
             raise ApiError(transactions.told(error.code), error.message) from error
 

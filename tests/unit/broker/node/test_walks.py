@@ -15,8 +15,8 @@ LIMITS = {
     "Produce": (27, 77),
     "Produce like the last": (23, 69),
     "Fetch": (15, 26),
-    "JoinGroup": (19, 71),
-    "SyncGroup": (37, 115),
+    "JoinGroup": (19, 68),
+    "SyncGroup": (36, 114),
 }
 """The largest number of files and of moves for each request (`walks`)."""
 
