@@ -11,12 +11,12 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (82, 484),
+    "CreateTopics": (77, 442),
     "Produce": (27, 77),
     "Produce like the last": (23, 69),
     "Fetch": (15, 26),
-    "JoinGroup": (19, 68),
-    "SyncGroup": (36, 114),
+    "JoinGroup": (19, 66),
+    "SyncGroup": (36, 110),
 }
 """The largest number of files and of moves for each request (`walks`)."""
 
