@@ -288,8 +288,7 @@ class CoordinatorDriver(Generic[S]):
         if not outcome.records:
             then()
             return
-        end_offset = self._append(loaded, outcome)
-        loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
+        self._append(loaded, outcome, then=then)
         loaded.replica.on_written()
 
     def _append(
@@ -297,8 +296,10 @@ class CoordinatorDriver(Generic[S]):
         loaded: LoadedShard[S],
         outcome: ShardOutcome[Any],
         producer: ProducerEpoch | None = None,
+        then: Callable[[], None] | None = None,
     ) -> int:
-        """Append an outcome's records, to be replayed once they are committed.
+        """Append an outcome's records, to be replayed once they are committed. `then` is called
+        after the replay.
 
         Returns the end of their batch. The caller then calls `on_written`. Raises ApiError if
         nothing was written.
@@ -335,6 +336,8 @@ class CoordinatorDriver(Generic[S]):
             loaded.under_way.popleft()
             if producer is None and loaded.shard is not None:
                 loaded.shard.replay_batch(header, records)
+            if then is not None:
+                then()
 
         loaded.under_way.append(records)
         replica.committed.await_(end_offset, ReplayWait(committed), None)

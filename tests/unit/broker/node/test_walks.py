@@ -11,12 +11,12 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (77, 442),
+    "CreateTopics": (77, 380),
     "Produce": (27, 77),
     "Produce like the last": (23, 69),
     "Fetch": (15, 26),
     "JoinGroup": (19, 66),
-    "SyncGroup": (36, 110),
+    "SyncGroup": (36, 107),
 }
 """The largest number of files and of moves for each request (`walks`)."""
 
