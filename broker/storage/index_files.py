@@ -10,12 +10,7 @@ from __future__ import annotations
 
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.indexes import (
-    OFFSET_ENTRY_BYTES,
-    TIME_ENTRY_BYTES,
-    OffsetIndex,
-    TimeIndex,
-)
+from broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"

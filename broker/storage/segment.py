@@ -15,12 +15,7 @@ from typing import NamedTuple
 from broker.storage.disk import Buffer, Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.index_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, IndexFiles
-from broker.storage.indexes import (
-    OFFSET_ENTRY_BYTES,
-    TIME_ENTRY_BYTES,
-    OffsetIndex,
-    TimeIndex,
-)
+from broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from broker.storage.txn_index import AbortedEntry
 from broker.storage.txn_index_file import TxnIndexFile
 from broker.storage.walk import BatchWalk
