@@ -327,10 +327,12 @@ OF_A_SEGMENT = ".index", ".log"
 def started_short(*operations: str, ends: tuple[str, ...] = ("",)) -> tuple[Any, ...]:
     """Start metadata whose log rolls a segment for every order.
 
-    While `disk.refuses` is set, the disk fails these operations with EMFILE on files whose names
-    have these endings.
+    It is the second start, because a new log has no index files. While `disk.refuses` is set, the
+    disk fails these operations with EMFILE on files whose names have these endings.
     """
     disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    started(disk, world)
+    disk.crash(random.Random(1))
     metadata, broker_epoch = started(disk, world)
     metadata.log.log.use(replace(LOG_CONFIG, segment_bytes=120))
     disk.refusal = errno.EMFILE
