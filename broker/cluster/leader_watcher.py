@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.cluster.leader_watch import LeaderProbe, LeaderWatch
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.controller.suspicion import ProbeVerdict
 from broker.quorum.events import LeaderDead

@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from broker.cluster.controller_driver import ControllerDriver
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.config import BROKER_LISTENER
 from broker.controller.active import OrderWaiter

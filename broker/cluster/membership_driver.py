@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from broker.cluster.controller_driver import ControllerDriver
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.liveness_driver import LivenessDriver, broker_address
 from broker.cluster.membership import ANSWER_TIMEOUT_MS, HEARTBEAT_MS, BrokerMembership
 from broker.cluster.membership_effects import (

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.metadata_log import MetadataLog
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.quorum.events import (

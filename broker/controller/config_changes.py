@@ -25,7 +25,7 @@ from broker.config import (
 )
 from broker.controller import leadership
 from broker.controller.outcome import ControllerDecision
-from broker.metadata.configs import topic_layers, topic_value
+from broker.metadata.configs import effective
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import OWN_KEYS
@@ -240,7 +240,7 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Conf
         return known[1]
 
     def value_of(row: Setting) -> str:
-        return topic_value(row, topic_layers(row, settings, config), config)
+        return effective(row, settings, config)[0]
 
     return ConfigTarget(settings, row_of, value_of, check_topic_settings, ErrorCode.INVALID_CONFIG)
 

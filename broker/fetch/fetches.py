@@ -186,7 +186,7 @@ class Fetches:
     def end(self, parked: ParkedFetch, code: ErrorCode) -> None:
         """Answer a fetch with the available data."""
         if parked.is_hastened and code is ErrorCode.REQUEST_TIMED_OUT:
-            self._metrics.fetch_completed_early()
+            self._metrics.fetches_completed_early += 1
         self._complete(parked, self._read(parked))
 
     @property

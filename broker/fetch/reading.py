@@ -147,7 +147,7 @@ class FetchReading:
         if charge and charge.holds_back(call.session, call.client_id, self._size_bytes):
             # The session keeps what the client knows, so the next answer has the same data.
             return FetchResponse(session_id=0 if session is None else session.session_id)
-        self._ports.metrics.fetched(self._size_bytes)
+        self._ports.metrics.bytes_out += self._size_bytes
         for partition, size_bytes in self._found:
             partition.bytes_out += size_bytes
         answers = [

@@ -126,7 +126,7 @@ class GroupAdminHandlers:
         groups = self._groups
         try:
             loaded = groups.find(group_id)
-            tombstones = groups.shard(group_id).delete_group(group_id)
+            tombstones = loaded.state.delete_group(group_id)
         except ApiError as error:
             done(index, error.code)
             return
@@ -143,9 +143,7 @@ class GroupAdminHandlers:
         if not call.may(AclOperation.DELETE, AclResource.GROUP, request.group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         loaded = groups.find(request.group_id)
-        outcome = groups.shard(request.group_id).delete_offsets(
-            request, readable_only(call, groups.topic_with)
-        )
+        outcome = loaded.state.delete_offsets(request, readable_only(call, groups.topic_with))
         refuse_unreadable(call, outcome.reply.topics)
         groups.submit_tombstones(
             loaded,

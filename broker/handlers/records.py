@@ -3,7 +3,6 @@ epochs."""
 
 from __future__ import annotations
 
-from broker.handlers.rights import may_describe
 from broker.purgatory import Purgatory
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.replica import Replica
@@ -170,7 +169,7 @@ class RecordHandlers:
             for asked in topic.partitions:
                 one = OffsetForLeaderEpochEndOffset(partition=asked.partition)
                 try:
-                    if not sees_all and not may_describe(call, topic.topic):
+                    if not sees_all and not call.may_describe_topic(topic.topic):
                         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     partition = self._replicas.find_readable(
                         topic.topic, asked.partition, asked.current_leader_epoch

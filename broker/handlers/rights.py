@@ -1,4 +1,4 @@
-"""Checks of a client's rights that handlers need, and the answers that several handlers give."""
+"""What several handlers answer to a client that lacks a right."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
-from protocol.security.acl import AclOperation, AclResource
 from protocol.types import Uuid
 
 TopicWith = Callable[[str, int], Uuid | None]
@@ -30,26 +29,6 @@ class AnsweredTopic(Protocol):
         """The answers for its partitions, each an `AnsweredPartition`."""
 
 
-def may_describe(call: Call, topic: str) -> bool:
-    """Return True if the client may see the topic."""
-    return call.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
-
-
-def may_read(call: Call, topic: str) -> bool:
-    """Return True if the client may read the topic, and commit offsets for it."""
-    return call.may(AclOperation.READ, AclResource.TOPIC, topic)
-
-
-def may_use_group(call: Call, group_id: str) -> bool:
-    """Return True if the client may be a member of the group, and commit offsets for it."""
-    return call.may(AclOperation.READ, AclResource.GROUP, group_id)
-
-
-def may_use_transactional_id(call: Call, transactional_id: str) -> bool:
-    """Return True if the client may write under the transactional id."""
-    return call.may(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
-
-
 def readable_only(call: Call, topic_with: TopicWith) -> TopicWith:
     """Return a function that knows only the topics that the client may read.
 
@@ -57,7 +36,7 @@ def readable_only(call: Call, topic_with: TopicWith) -> TopicWith:
     """
 
     def found(topic: str, index: int) -> Uuid | None:
-        return topic_with(topic, index) if may_read(call, topic) else None
+        return topic_with(topic, index) if call.may_read_topic(topic) else None
 
     return found
 
@@ -65,7 +44,7 @@ def readable_only(call: Call, topic_with: TopicWith) -> TopicWith:
 def refuse_unreadable(call: Call, topics: Iterable[AnsweredTopic]) -> None:
     """Write the error into each topic of an answer that the client may not read."""
     for topic in topics:
-        if not may_read(call, topic.name):
+        if not call.may_read_topic(topic.name):
             for partition in topic.partitions:
                 partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

@@ -12,7 +12,6 @@ from broker.controller.permits import may_create
 from broker.handlers.cluster import cluster_operations, controller_for
 from broker.handlers.lost_leaders import LostLeaders
 from broker.handlers.reachable import brokers_on, leader_refusal, offline_replicas
-from broker.handlers.rights import may_describe
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.security.rights import operation_bits
@@ -91,7 +90,7 @@ class MetadataHandlers:
             asked = [_find(image, one) for one in request.topics or []]
             for topic in image.topics.values() if _wants_all(call, request) else asked:
                 # A wait would tell that a topic exists.
-                if topic is not None and may_describe(call, topic.name):
+                if topic is not None and call.may_describe_topic(topic.name):
                     yield from (partition.leader for partition in topic.partitions)
 
         def answer() -> None:
@@ -113,7 +112,7 @@ class MetadataHandlers:
             if topic.name is not None
             and topic.topic_id == ZERO_UUID
             and topic.name not in image.topics
-            and may_describe(call, topic.name)
+            and call.may_describe_topic(topic.name)
         }
         return sorted(names)[: self._settings.config.max_auto_created_topics]
 
@@ -125,7 +124,7 @@ class MetadataHandlers:
             topics = [
                 _describe_topic(topic, image, call)
                 for topic in image.topics.values()
-                if may_describe(call, topic.name)
+                if call.may_describe_topic(topic.name)
             ]
         else:
             # Answer each topic once, because a small request must not get a huge answer.
@@ -190,7 +189,7 @@ def _asked_topic(
     """
     found = _find(image, asked)
     name = asked.name if found is None else found.name
-    if name is not None and not may_describe(call, name):
+    if name is not None and not call.may_describe_topic(name):
         is_by_id = asked.topic_id != ZERO_UUID
         return MetadataResponseTopic(
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

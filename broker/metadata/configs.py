@@ -17,7 +17,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import own_values
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from broker.settings import ConfigType, Setting, Synonym, Value, scaled, text
+from broker.settings import ConfigType, Setting, Value, scaled, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -53,14 +53,12 @@ class Layer:
     source: SettingSource
 
 
-def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfig) -> list[Layer]:
-    """Return all values of one topic setting, the effective one first."""
-    layers = []
-    if row.key in overrides:
-        layers.append(_own_layer(row, overrides[row.key]))
-    layers.extend(_node_layers([synonym.key for synonym in row.synonyms], config))
-    layers.append(_default_layer(row))
-    return layers
+def _inherited_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
+    """Return the values of a setting for topics that do not set it, the effective one first."""
+    return [
+        *_node_layers([synonym.key for synonym in row.synonyms], config),
+        _default_layer(row),
+    ]
 
 
 def _own_layer(row: Setting, stored: str) -> Layer:
@@ -98,19 +96,18 @@ def _default_layer(row: Setting) -> Layer:
     return Layer(synonym.key, text(default), SettingSource.DEFAULT)
 
 
-def topic_value(row: Setting, layers: list[Layer], config: BrokerConfig) -> str:
-    """Return the effective value of a topic setting, in the setting's own unit."""
-    strongest = layers[0]
-    if strongest.source is SettingSource.DYNAMIC_TOPIC:
-        return strongest.value
-    if strongest.source is SettingSource.DEFAULT:
-        return text(row.default)
-    synonym = next(one for one in row.synonyms if one.key == strongest.name)
-    return text(scaled(_node_value(synonym, strongest.source, config), synonym))
-
-
-def _node_value(synonym: Synonym, source: SettingSource, config: BrokerConfig) -> Value:
-    return next(values for one, values in _node_values(config) if one is source)[synonym.key]
+def effective(
+    row: Setting, overrides: Mapping[str, str], config: BrokerConfig
+) -> tuple[str, SettingSource]:
+    """Return the effective value of a topic setting, in the setting's own unit, and its source."""
+    if row.key in overrides:
+        own = _own_layer(row, overrides[row.key])
+        return own.value, own.source
+    for source, values in _node_values(config):
+        for synonym in row.synonyms:
+            if synonym.key in values:
+                return text(scaled(values[synonym.key], synonym)), source
+    return text(row.default), SettingSource.DEFAULT
 
 
 def created_configs(
@@ -119,14 +116,8 @@ def created_configs(
     """Return all settings of a new topic, for the answer to CreateTopics."""
     entries = []
     for _, row in TOPIC_ROWS.values():
-        layers = topic_layers(row, settings, config)
-        entries.append(
-            CreatableTopicConfigs(
-                name=row.key,
-                value=topic_value(row, layers, config),
-                config_source=layers[0].source,
-            )
-        )
+        value, source = effective(row, settings, config)
+        entries.append(CreatableTopicConfigs(name=row.key, value=value, config_source=source))
     return entries
 
 
@@ -147,9 +138,9 @@ def describe_configs(
     asked = {(one.resource_type, one.resource_name): one for one in request.resources}
     # The values from the node and the defaults are the same for all topics, so compute them once.
     inherited = {
-        key: Inherited(row, layers, _entry(row, layers, topic_value(row, layers, config), request))
+        key: Inherited(row, layers, _entry(row, layers, effective(row, {}, config)[0], request))
         for key, (_, row) in TOPIC_ROWS.items()
-        for layers in [topic_layers(row, {}, config)]
+        for layers in [_inherited_layers(row, config)]
     }
     return DescribeConfigsResponse(
         results=[

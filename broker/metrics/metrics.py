@@ -1,7 +1,8 @@
-"""The broker's counters, one method per event, for `/metrics` and `/status`.
+"""The broker's counters and times, for `/metrics` and `/status`.
 
-The counters are plain integers, because a call of a counter object would cost more than most
-events. The text format is Prometheus's.
+A counter is a plain integer, because a call of a counter object would cost more than most events.
+The code that serves an event adds to its counter. An event that is also logged, or that has more
+than one counter, has a method. The text format is Prometheus's.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ class Metrics:
         self.flushes = Times()
         self.loop_lateness = Times()
         self.bytes_in = 0
+        """The number of bytes of the batches that clients have appended."""
         self.bytes_out = 0
+        """The number of bytes of batches in the answers to fetches of clients."""
         self.fetches_completed_early = 0
+        """The number of parked fetches that were completed early for a later request."""
         self.write_failures = 0
         self.last_write_failure: tuple[int, str] | None = None
         """The wall time at which the disk last refused a write, and its error; None if it never
@@ -48,18 +52,6 @@ class Metrics:
     def times_of(self, key: ApiKey) -> ApiTimes:
         """Return the counts and times of one API's requests."""
         return self.apis.setdefault(key, ApiTimes(key, self._now_ns))
-
-    def appended(self, size_bytes: int) -> None:
-        """Count a client's staged batch."""
-        self.bytes_in += size_bytes
-
-    def fetched(self, size_bytes: int) -> None:
-        """Count the bytes of a fetch answer."""
-        self.bytes_out += size_bytes
-
-    def fetch_completed_early(self) -> None:
-        """Count a parked fetch that was completed early for a later request."""
-        self.fetches_completed_early += 1
 
     def connection_came(self, refusal: str) -> None:
         """Count a new connection. `refusal` is the reason why it was refused; empty if it was

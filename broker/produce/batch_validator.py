@@ -190,6 +190,6 @@ class BatchValidator:
             raise
         if not appended.is_duplicate:
             size_bytes = len(batch)
-            self._metrics.appended(size_bytes)
+            self._metrics.bytes_in += size_bytes
             replica.bytes_in += size_bytes
         return appended

@@ -125,7 +125,7 @@ class Folders:
         departed = self.rules.departed(self._logs.logs, image)
         for one in departed:
             # An opened log has the broker's settings, and the topic can have its own delay.
-            self._logs.logs[one].config = self._log_config(one.topic, image)
+            self._logs.logs[one].use(self._log_config(one.topic, image))
         removal = self._logs.begin_removal(departed)
         if removal is not None:
             self._take_renamed(removal, removal.perform(), departed)

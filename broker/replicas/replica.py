@@ -240,7 +240,7 @@ class Replica:
         if self.log.config.is_flushed_before_ack:
             self._ports.flusher.mark(self.log)
             return
-        self.on_durable(self.durable_end())
+        self.on_durable()
         self.flush_if_due(self._ports.clock.now_ms())
 
     def flush_if_due(self, now_ms: int) -> None:
@@ -248,9 +248,9 @@ class Replica:
         if self.log.is_flush_due(now_ms):
             self._ports.flusher.mark(self.log)
 
-    def on_durable(self, end_offset: int) -> None:
-        """Handle that the log is durable up to an offset. Move the high watermark if it waited for
-        this."""
+    def on_durable(self) -> None:
+        """Handle that more of the log is durable. Move the high watermark if it waited for this."""
+        end_offset = self.durable_end()
         self.state.advance_durable_end(end_offset)
         self.durable.reached(end_offset)
         self.take_over()

@@ -163,7 +163,7 @@ class Replicas:
         """Handle a changed recovery point of a log."""
         replica = self._by_log.get(log)
         if replica is not None:
-            replica.on_durable(replica.durable_end())
+            replica.on_durable()
 
     def flush_apart(self, replica: Replica, is_apart: bool) -> None:
         """Choose the worker that fsyncs a replica's log: the separate worker, or the other workers,
@@ -370,7 +370,7 @@ class Replicas:
                 self.unmade.pop(topic_partition, None)
         self._elsewhere.update(others)
         for replica in self._held.get(topic.name, NOTHING_HELD).values():
-            replica.log.config = config
+            replica.log.use(config)
             if not replica.is_busy:
                 self._assign(replica, topic, image.end_offset)
         return others

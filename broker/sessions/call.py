@@ -160,6 +160,22 @@ class Call:
         rights = self.session.rights
         return rights is EVERYTHING or rights.allows(operation, resource_type, name)
 
+    def may_describe_topic(self, topic: str) -> bool:
+        """Return True if the client may see the topic."""
+        return self.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+
+    def may_read_topic(self, topic: str) -> bool:
+        """Return True if the client may read the topic, and commit offsets for it."""
+        return self.may(AclOperation.READ, AclResource.TOPIC, topic)
+
+    def may_use_group(self, group_id: str) -> bool:
+        """Return True if the client may be a member of the group, and commit offsets for it."""
+        return self.may(AclOperation.READ, AclResource.GROUP, group_id)
+
+    def may_use_transactional_id(self, transactional_id: str) -> bool:
+        """Return True if the client may write under the transactional id."""
+        return self.may(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+
     def may_with_cluster(self, operation: AclOperation) -> bool:
         """Return True if the client may do this with the cluster."""
         return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME)

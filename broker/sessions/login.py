@@ -135,7 +135,7 @@ class Login:
             return "the session ended, because the client did not log in again"
         return ""
 
-    def stood_still(self, pause_ms: int) -> None:
+    def extend(self, pause_ms: int) -> None:
         """Extend the session by a pause, in which the client could not log in again."""
         if self._ends_ms:
             self._ends_ms += pause_ms

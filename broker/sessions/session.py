@@ -156,6 +156,7 @@ class Session:
                         self._settle()
                     self._advance()
         except WireError as error:
+            self._send_ready()
             self.close(f"{type(error).__name__}: {error}")
         except Exception:
             logger.exception("unhandled exception; connection closed", extra=fields(peer=self.peer))
@@ -305,28 +306,33 @@ class Session:
         were sent."""
         pipeline = self._pipeline
         leaving: list[object] = []
-        while True:
-            if self._has_ended and self.parked_fetch is not None:
-                self._drop_fetch(self.parked_fetch)
-            answers = pipeline.take_answers()
-            if answers and not self._is_mute:
-                leaving.extend(answers)
-            now_ns = self._worked_until_ns = self._turn_ns()
-            if now_ns > self._turn_end_ns:
-                self._is_turn_over = True
-                break
-            started = pipeline.start_waiting()
-            if started is None:
-                break
-            slot, frame = started
-            # Copy the frame, because the broker writes offsets into the batches of a Produce.
-            view = memoryview(bytearray(frame))
-            waited_ns = self._turn_ns() - pipeline.waited_since_ns
-            self.reception.dispatcher.start(self, slot, view, waited_ns)
-            if self.is_closed:
-                return
-            if self.has_staged:
-                self._settle()
+        try:
+            while True:
+                if self._has_ended and self.parked_fetch is not None:
+                    self._drop_fetch(self.parked_fetch)
+                answers = pipeline.take_answers()
+                if answers and not self._is_mute:
+                    leaving.extend(answers)
+                now_ns = self._worked_until_ns = self._turn_ns()
+                if now_ns > self._turn_end_ns:
+                    self._is_turn_over = True
+                    break
+                started = pipeline.start_waiting()
+                if started is None:
+                    break
+                slot, frame = started
+                # Copy the frame, because the broker writes offsets into the batches of a Produce.
+                view = memoryview(bytearray(frame))
+                waited_ns = self._turn_ns() - pipeline.waited_since_ns
+                self.reception.dispatcher.start(self, slot, view, waited_ns)
+                if self.is_closed:
+                    return
+                if self.has_staged:
+                    self._settle()
+        finally:
+            # Send them also if the started frame is no request, for which the caller closes.
+            if leaving and not self.is_closed:
+                self.link.send(leaving)
         if self.parked_fetch is not None:
             if pipeline.is_full:
                 # The session reads nothing more now, so it would not even notice the peer's end.
@@ -334,10 +340,16 @@ class Session:
             else:
                 # This includes the frames that had waited before the fetch was parked.
                 self.parked_fetch.hasten(pipeline.waiting)
-        if leaving:
-            self.link.send(leaving)
         if pipeline.leaving and not self.link.is_stalled:
             pipeline.sent()
+
+    def _send_ready(self) -> None:
+        """Send the answers that are ready, before the connection is closed for a later frame."""
+        if self.has_staged:
+            self._settle()
+        answers = self._pipeline.take_answers()
+        if answers and not self._is_mute:
+            self.link.send(answers)
 
     # Pausing.
 
@@ -361,7 +373,7 @@ class Session:
     def _unthrottled(self, paused_ms: int) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
         if self.login is not None:
-            self.login.stood_still(paused_ms)
+            self.login.extend(paused_ms)
         self._go_on_later()
 
     # Ending.

@@ -77,6 +77,12 @@ class LoadedShard(Generic[S]):
         """The batches of records that are written and not committed."""
 
     @property
+    def state(self) -> S:
+        """The state of a shard that serves requests. `CoordinatorDriver.find` returns no other."""
+        assert self.shard is not None, "the shard is being loaded"
+        return self.shard
+
+    @property
     def batch_bytes_max(self) -> int:
         """The largest size of the records in one batch, so that one iteration of the event loop can
         process them."""

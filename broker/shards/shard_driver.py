@@ -139,9 +139,7 @@ class CoordinatorDriver(Generic[S]):
 
     def shard(self, key: str) -> S:
         """Return the state of the shard for a group or transaction, in order to read from it."""
-        shard = self.find(key).shard
-        assert shard is not None
-        return shard
+        return self.find(key).state
 
     def readable(self, key: str) -> S:
         """Return the state of a shard as `shard` does, for an answer that only reads.
@@ -298,8 +296,7 @@ class CoordinatorDriver(Generic[S]):
         if not outcome.records:
             then()
             return
-        end_offset = self._append(loaded, outcome)
-        loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
+        self._append(loaded, outcome, then=then)
         loaded.replica.on_written()
 
     def _append(
@@ -307,8 +304,10 @@ class CoordinatorDriver(Generic[S]):
         loaded: LoadedShard[S],
         outcome: ShardOutcome[Any],
         producer: ProducerEpoch | None = None,
+        then: Callable[[], None] | None = None,
     ) -> int:
-        """Append an outcome's records, to be replayed once they are committed.
+        """Append an outcome's records, to be replayed once they are committed. `then` is called
+        after the replay.
 
         Returns the end of their batch. The caller then calls `on_written`. Raises ApiError if
         nothing was written.
@@ -345,6 +344,8 @@ class CoordinatorDriver(Generic[S]):
             loaded.under_way.popleft()
             if producer is None and loaded.shard is not None:
                 loaded.shard.replay_batch(header, records)
+            if then is not None:
+                then()
 
         loaded.under_way.append(records)
         replica.committed.await_(end_offset, ReplayWait(committed), None)

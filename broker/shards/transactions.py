@@ -152,7 +152,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         """
         try:
             loaded = self.find(transactional_id)
-            shard = self.shard(transactional_id)
+            shard = loaded.state
             outcome = judge(shard)
         except ApiError as error:
             refused(ApiError(self.told(error.code), error.message))

@@ -46,7 +46,8 @@ class LocalVerifier:
     ) -> None:
         transactions = self._transactions
         try:
-            if coordinator_epoch > transactions.find(owner.transactional_id).leader_epoch:
+            loaded = transactions.find(owner.transactional_id)
+            if coordinator_epoch > loaded.leader_epoch:
                 raise ApiError(
                     ErrorCode.NOT_COORDINATOR,
                     (
@@ -54,7 +55,7 @@ class LocalVerifier:
                         "find the coordinator again"
                     ),
                 )
-            transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
+            loaded.state.refuse_outsider(*owner, partition)
         except ApiError as error:
             raise ApiError(transactions.told(error.code), error.message) from error
 

@@ -15,12 +15,16 @@ from itertools import count
 from uuid import UUID
 
 from broker.config import LogConfig
-from broker.storage import checkpoint, recovery
+from broker.storage import checkpoint
 from broker.storage.disk import Disk
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder import folder_name
+from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import CheckpointJob
+from broker.storage.producer_state import ProducerStateManager
+from broker.storage.recovery import LoadedLog
+from broker.storage.segment import Segment
 from protocol.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
@@ -177,20 +181,19 @@ class Making:
         disk.make_folder(path, is_durable=False)
         for leftover in disk.list_folder(path):
             disk.unlink(f"{path}/{leftover}")
-        rules = recovery.LoadRules(
+        segment = Segment(disk, path, 0, self.config.index_interval_bytes, self.now_ms)
+        segment.create()
+        empty = LoadedLog(
+            [segment],
+            LeaderEpochs(),
+            ProducerStateManager(self.expiration_ms, self.producer_count_max),
             log_start_offset=0,
             recovery_point=0,
-            epochs=[],
-            interval_bytes=self.config.index_interval_bytes,
-            expiration_ms=self.expiration_ms,
-            producer_count_max=self.producer_count_max,
-            is_clean=False,
-            now_ms=self.now_ms,
+            has_gap_mark=False,
         )
-        loaded = recovery.load(disk, path, rules)
         metadata = checkpoint.encode_partition_metadata(self.topic_id)
         disk.replace(f"{path}/{checkpoint.PARTITION_METADATA}", metadata, is_durable=False)
-        return Log(disk, path, topic_partition, self.topic_id, self.config, loaded, 0)
+        return Log(disk, path, topic_partition, self.topic_id, self.config, empty, 0)
 
     def _sync(self, new: Mapping[TopicPartition, Log]) -> None:
         folders = [log.folder for log in new.values()]

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from broker.storage.offset_index import OffsetIndex
-from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from broker.storage.time_index import TimeIndex
+from broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -87,7 +84,7 @@ class IndexFiles:
     def unwritten_count(self) -> int:
         """Return how many entries of the offset index are not yet in its file."""
         index = self.offset_index
-        return 0 if index is None else len(index) - self._offsets_written
+        return 0 if index is None else len(index.offsets) - self._offsets_written
 
     def write(self) -> None:
         """Write the missing entries to the index files. A disk error is ignored."""

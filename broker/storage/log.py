@@ -50,7 +50,8 @@ class Log:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.folder = folder
-        self._config = config
+        self.config = config
+        """The topic's settings. Change them with `use`."""
         self.disk = disk
         self._adopt(loaded)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
@@ -76,7 +77,7 @@ class Log:
         )
         self._flushing = Flushing(self.disk, self.folder, self.segments, self.producer_files)
         self._writer = LogWriter(
-            self._config,
+            self.config,
             self.segments,
             self.leader_epochs,
             self.producer_state,
@@ -84,14 +85,9 @@ class Log:
             f"{self.topic_id}-{self.topic_partition.partition}",
         )
 
-    @property
-    def config(self) -> LogConfig:
-        """The topic's settings, which can be replaced at any time."""
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._config = config
+    def use(self, config: LogConfig) -> None:
+        """Apply these settings of the topic to all later batches."""
+        self.config = config
         self._writer.use(config)
 
     @property
@@ -121,7 +117,7 @@ class Log:
         `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check the records and
         pass the result as `seen`. A duplicate of a staged batch succeeds or fails with it.
         """
-        config, state = self._config, self.producer_state
+        config, state = self.config, self.producer_state
         check_client_batch(batch, header, config, now_ms, seen)
         if header.producer_id >= 0:
             known = state.check(header)
@@ -145,7 +141,7 @@ class Log:
         """Append a batch that the broker itself made, for example with committed offsets. This
         works like `append`, but sequences are not checked. A transactional batch, such as offsets
         that are committed in a transaction, opens its producer's transaction."""
-        check_own_batch(batch, header, self._config)
+        check_own_batch(batch, header, self.config)
         if header.producer_id < 0:
             return self._writer.stage(batch, header, leader_epoch, now_ms)
         state = self.producer_state
@@ -347,11 +343,11 @@ class Log:
     def is_flush_due(self, now_ms: int) -> bool:
         """Return True if `flush.messages` or `flush.ms` demands a flush of what is written."""
         unflushed = self.written_end_offset - self.recovery_point
-        if unflushed >= self._config.flush_messages:
+        if unflushed >= self.config.flush_messages:
             return True
         since_ms = self._unflushed_since_ms
         # After a clock was set back, the elapsed time is unknown, so the flush is due.
-        is_over = not since_ms <= now_ms < since_ms + self._config.flush_ms
+        is_over = not since_ms <= now_ms < since_ms + self.config.flush_ms
         return unflushed > 0 and since_ms >= 0 and is_over
 
     @property

@@ -210,7 +210,7 @@ class LogManager:
         """
         making = self.begin_making(topic_partitions, topic_id, config, now_ms)
         for log in making.there.values():
-            log.config = config
+            log.use(config)
         return self.made(making, making.perform())
 
     def begin_making(

@@ -80,7 +80,7 @@ class LoadedLog:
 
 
 def load(disk: Disk, folder: str, rules: LoadRules) -> LoadedLog:
-    """Load the segments of a partition folder. An empty folder becomes an empty log.
+    """Load the segments of a partition folder. A folder without segments becomes an empty log.
 
     Raises CorruptionError for damage and DiskError if the disk refuses.
     """

@@ -15,10 +15,7 @@ from typing import NamedTuple
 from broker.storage.disk import Buffer, Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.index_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, IndexFiles
-from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from broker.storage.offset_index import OffsetIndex
-from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from broker.storage.time_index import TimeIndex
+from broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from broker.storage.txn_index import AbortedEntry
 from broker.storage.txn_index_file import TxnIndexFile
 from broker.storage.walk import BatchWalk
@@ -191,9 +188,10 @@ class Segment:
 
     def is_index_full(self, limit_bytes: int) -> bool:
         """Return True if one more entry would make an index file exceed `segment.index.bytes`."""
+        # The arrays know their lengths without a call of a method, and every write asks for them.
         return (
-            len(self.index) >= limit_bytes // OFFSET_ENTRY_BYTES
-            or len(self.time_index) >= limit_bytes // TIME_ENTRY_BYTES - 1
+            len(self.index.offsets) >= limit_bytes // OFFSET_ENTRY_BYTES
+            or len(self.time_index.offsets) >= limit_bytes // TIME_ENTRY_BYTES - 1
         )
 
     def adopt_indexes(self, end_offset: int) -> None:

@@ -191,7 +191,7 @@ class Segments:
     def unload_cold(self, searched: Iterable[Segment]) -> None:
         """Unload the segments that a search opened, except the active one and the kept ones."""
         for segment in searched:
-            if segment.is_loaded and segment is not self.active and segment not in self._warm:
+            if segment is not self.active and segment not in self._warm and segment.is_loaded:
                 segment.unload()
 
     def roll(self, base_offset: int, interval_bytes: int, now_ms: int) -> None:

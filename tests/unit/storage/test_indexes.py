@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.storage.offset_index import OffsetIndex
-from broker.storage.time_index import TimeIndex
+from broker.storage.indexes import OffsetIndex, TimeIndex
 
 
 def offset_index(*entries: tuple[int, int]) -> OffsetIndex:

@@ -327,12 +327,14 @@ OF_A_SEGMENT = ".index", ".log"
 def started_short(*operations: str, ends: tuple[str, ...] = ("",)) -> tuple[Any, ...]:
     """Start metadata whose log rolls a segment for every order.
 
-    While `disk.refuses` is set, the disk fails these operations with EMFILE on files whose names
-    have these endings.
+    It is the second start, because a new log has no index files. While `disk.refuses` is set, the
+    disk fails these operations with EMFILE on files whose names have these endings.
     """
     disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    started(disk, world)
+    disk.crash(random.Random(1))
     metadata, broker_epoch = started(disk, world)
-    metadata.log.log.config = replace(LOG_CONFIG, segment_bytes=120)
+    metadata.log.log.use(replace(LOG_CONFIG, segment_bytes=120))
     disk.refusal = errno.EMFILE
     disk.refuses = lambda path, operation: operation in operations and path.endswith(ends)
     return disk, world, metadata, AllocateProducerIds(1, broker_epoch)
@@ -382,7 +384,7 @@ def test_what_cannot_be_read_for_want_of_a_descriptor_is_replayed_later() -> Non
 def test_a_cut_waits_until_there_is_a_descriptor_to_find_its_place_by() -> None:
     disk, world, metadata, order = started_short("open", ends=OF_A_SEGMENT)
     disk.refuses, refuses = None, disk.refuses
-    metadata.log.log.config = replace(LOG_CONFIG, segment_bytes=400)
+    metadata.log.log.use(replace(LOG_CONFIG, segment_bytes=400))
     for _ in range(20):
         metadata.submit(order, lambda ids: None, fail)
         world.settle()
