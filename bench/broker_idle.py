@@ -16,6 +16,7 @@ from bench.measurement import Figures
 from bench.requests import FETCH_VERSION, NEW_SESSION, NO_SESSION, fetch_request
 from bench.servers import Server
 from bench.session import Bench
+from protocol.errors import ErrorCode
 from protocol.messages.cluster import ApiVersionsRequest
 from tests.harness.wire import WireClient
 
@@ -89,7 +90,7 @@ def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -
         )
         code = consumer.ask(request, FETCH_VERSION).error_code
         if code:
-            raise Lost(f"the broker refused a Fetch in the fetch session: error {code}")
+            raise Lost(f"the broker refused a Fetch in the fetch session: {ErrorCode(code).name}")
     return _percent(server, before_s, began_s)
 
 

@@ -122,7 +122,7 @@ def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:
 
 
 def _last_key(values: dict[str, object], path: Path) -> Path:
-    """Return the longest beginning of a path that is a key of nested mappings."""
+    """Return the longest prefix of a path that exists in the nested mappings."""
     node: object = values
     for length, step in enumerate(path):
         if not isinstance(node, dict) or step not in node:

@@ -88,7 +88,8 @@ class BarrierMessage:
 
 
 class QuorumDriver:
-    """The quorum's core of one replica, with its disk and its messages."""
+    """Runs the quorum state machine of this broker: it writes to the disk what the machine decides,
+    sends its messages, and gives it the answers."""
 
     def __init__(
         self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger

@@ -123,7 +123,7 @@ def _word(words: type[Word], number: int, what: str) -> Word:
     if number not in list(words)[2:]:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"found {what} {number}, expected one of Kafka's numbers except UNKNOWN and ANY",
+            f"found {what} {number}, expected one of {', '.join(map(str, list(words)[2:]))}",
         )
     return words(number)
 

@@ -338,7 +338,7 @@ class GroupShard:
     def of_topics(self, topics: Collection[str]) -> list[CoordinatorRecord]:
         """Return tombstones for the offsets of deleted topics.
 
-        A new topic with the same name has another id.
+        Without them, a new topic with the same name would continue at the old offsets.
         """
         return self._tombstones(
             place for place in self.offsets.places() if place.partition.topic in topics

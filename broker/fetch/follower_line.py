@@ -89,8 +89,8 @@ class FollowerLine:
     # The connection's session calls these.
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """Do nothing, because a follower sends no request on this connection while its fetch is
-        pending."""
+        """Do nothing. A client's fetch is answered early when another request waits behind it, but
+        a follower sends no request on this connection while its fetch is pending."""
 
     def make_way(self) -> None:
         """End the wait, because the connection reads nothing more before the answer is sent."""

@@ -105,7 +105,9 @@ class Proof:
         """Raise ApiError unless the coordinator's answer was positive and is still valid."""
         if replica is not self._replica or not replica.leads_in(self._leader_epoch):
             raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader epoch changed during verification"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                "the partition got another leader epoch while the transaction was verified, so"
+                " nothing was written",
             )
         if self._code is not ErrorCode.NONE:
             raise ApiError(self._code)

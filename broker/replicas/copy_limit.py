@@ -1,7 +1,7 @@
-"""The limit on the copies that this broker sends, or receives, with the settings in force.
+"""The replication throttle of this broker, for the copies that it sends or those that it receives.
 
-A replica is limited if its topic's list names it and the broker has a rate (`replication/throttle`
-has the bucket). The settings are read at every use, so a change applies at once, even to a running
+A replica is throttled if `*.replication.throttled.replicas` of its topic names it and the broker
+has a rate (`replication/throttle` has the bucket). The settings are read at every use, so a change applies at once, even to a running
 copy. Callers use the limit only for copies. Replicas that are in sync, or for which the high
 watermark waits, are never limited.
 """

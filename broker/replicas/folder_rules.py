@@ -82,9 +82,9 @@ class FolderRules:
     def _includes_registration(self, image: MetadataImage) -> bool:
         """Return True if the image includes this broker's registration.
 
-        Such an image also includes all changes that were committed when this broker's folders were
-        created. An older image does not show a replica that was assigned to this broker later and
-        is in sync by now.
+        Only such an image may decide which folders are removed, because it includes all changes
+        that were committed when this broker created its folders. By an older image the folder of a
+        replica that was assigned to this broker later would be removed.
         """
         return image.end_offset > self._broker_epoch
 

@@ -89,7 +89,7 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | Non
 
 
 def begin_reset(log: Log, offset: int, now_ms: int) -> TruncationPlan:
-    """Decide to drop everything and continue at `offset`."""
+    """Let the log continue empty at `offset`. The returned plan deletes all its files."""
     log.prepare_truncation()
     log.log_start_offset = log.high_watermark = offset
     # No data is durable any more, so a start drops all segments that it finds.

@@ -166,8 +166,8 @@ def test_a_demo_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest.M
 def running(
     monkeypatch: pytest.MonkeyPatch, home: Path, states: dict[str, str]
 ) -> list[dict[str, object]]:
-    """Pretend that a mill runs with the current file. Return the list of requests to its
-    supervisor."""
+    """Pretend that a mill runs with the present configuration file. Return a list to which each
+    request to the mill's supervisor is added."""
     ours = mill(home, (home / "configs" / "millrace.yaml").read_text())
     initialise(ours.home, (1,))
     ours.home.run.mkdir(parents=True)
