@@ -1,9 +1,9 @@
 """The replication throttle of this broker, for the copies that it sends or those that it receives.
 
 A replica is throttled if `*.replication.throttled.replicas` of its topic names it and the broker
-has a rate (`replication/throttle` has the bucket). The settings are read at every use, so a change applies at once, even to a running
-copy. Callers use the limit only for copies. Replicas that are in sync, or for which the high
-watermark waits, are never limited.
+has a rate (`replication/throttle` has the bucket). The settings are read at every use, so a change
+applies at once, even to a running copy. Callers use the limit only for copies. Replicas that are in
+sync, or for which the high watermark waits, are never limited.
 """
 
 from __future__ import annotations
