@@ -200,7 +200,9 @@ def _asked_offsets(
     """
     if topics is None:
         asked = sorted(
-            one for one in shard.offsets.of_group(group_id) if may_describe(call, one.topic)
+            one
+            for one in shard.offsets.of_group(group_id)
+            if may_describe(call, one.topic, is_logged=False)
         )
     else:
         asked = [

@@ -30,9 +30,9 @@ class AnsweredTopic(Protocol):
         """The answers for its partitions, each an `AnsweredPartition`."""
 
 
-def may_describe(call: Call, topic: str) -> bool:
-    """Return True if the client may see the topic."""
-    return call.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+def may_describe(call: Call, topic: str, *, is_logged: bool = True) -> bool:
+    """Return True if the client may see the topic. `is_logged` is as in `Asker.may`."""
+    return call.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic, is_logged=is_logged)
 
 
 def may_read(call: Call, topic: str) -> bool:

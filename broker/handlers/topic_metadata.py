@@ -53,7 +53,7 @@ class MetadataHandlers:
         refusals: dict[str, ErrorCode] = {}
         missing = []
         for name in self._missing_topics(call, request):
-            if may_create(call.session.rights, name):
+            if may_create(call, name):
                 missing.append(name)
             else:
                 refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -91,7 +91,7 @@ class MetadataHandlers:
             asked = [_find(image, one) for one in request.topics or []]
             for topic in image.topics.values() if _wants_all(call, request) else asked:
                 # A wait would tell that a topic exists.
-                if topic is not None and may_describe(call, topic.name):
+                if topic is not None and may_describe(call, topic.name, is_logged=False):
                     yield from (partition.leader for partition in topic.partitions)
 
         def answer() -> None:
@@ -113,7 +113,7 @@ class MetadataHandlers:
             if topic.name is not None
             and topic.topic_id == ZERO_UUID
             and topic.name not in image.topics
-            and may_describe(call, topic.name)
+            and may_describe(call, topic.name, is_logged=False)
         }
         return sorted(names)[: self._settings.config.max_auto_created_topics]
 
@@ -125,7 +125,7 @@ class MetadataHandlers:
             topics = [
                 _describe_topic(topic, image, call)
                 for topic in image.topics.values()
-                if may_describe(call, topic.name)
+                if may_describe(call, topic.name, is_logged=False)
             ]
         else:
             # Answer each topic once, because a small request must not get a huge answer.

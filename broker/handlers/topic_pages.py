@@ -55,7 +55,7 @@ class TopicPageHandlers:
         for name in sorted(names):
             if cursor is not None and name < cursor.topic_name:
                 continue
-            if not may_describe(call, name):
+            if not may_describe(call, name, is_logged=bool(request.topics)):
                 if request.topics:
                     response.topics.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue

@@ -18,6 +18,7 @@ from broker.metrics.metrics import Metrics
 from broker.produce.fast_path import template_of
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.quota_table import QuotaTable
+from broker.sessions.audit import AuditLog
 from broker.sessions.charges import Charging
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.login_session import LoginFastPath, LoginGuard, LoginSession
@@ -38,6 +39,7 @@ class Listeners:
     def __init__(self, settings: InForce, world: World, metrics: Metrics) -> None:
         """Bind the listeners. Raises PortTaken if a port is in use."""
         self.sessions = Sessions(settings)
+        self.audit = AuditLog(world.clock, metrics)
         self.receptions: dict[str, Reception] = {}
         self.clients = Dispatcher({}, {}, metrics, template_of)
         """Serves the requests of clients after `open_to_clients`."""

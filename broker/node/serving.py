@@ -57,6 +57,7 @@ class Serving:
         sessions, warnings = self._listeners.sessions, parts.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: sessions.sweep(clock.monotonic_ms()))
         house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))
+        house.repeat(SESSION_SWEEP_MS, lambda: parts.audit.close_due(clock.monotonic_ms()))
         house.repeat(RETRY_MS, self._retry)
         house.repeat(
             config.offsets_retention_check_interval_ms,
@@ -120,4 +121,5 @@ class Serving:
         if self._replication is not None:
             self._replication.complete_all()
         self._parts.groups.stop()
+        self._parts.audit.close_all()
         self._parts.replicas.flush_all()

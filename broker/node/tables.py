@@ -107,7 +107,9 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     acls = AclHandlers(parts.metadata)
     credentials = CredentialHandlers(parts.metadata)
     quotas = QuotaHandlers(parts.metadata)
-    login = LoginHandlers(parts.metadata, parts.settings, parts.world, parts.metrics.warnings)
+    login = LoginHandlers(
+        parts.metadata, parts.settings, parts.world, parts.metrics.warnings, parts.audit
+    )
     return {
         ApiKey.METADATA: topic_metadata.metadata,
         ApiKey.FIND_COORDINATOR: cluster.find_coordinator,

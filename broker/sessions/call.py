@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from broker.security.rights import EVERYTHING, Rights
+from broker.security.rights import EVERYTHING, RequestRights, Rights
 from broker.sessions.login import Login
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, EncodeError, ErrorCode
@@ -120,7 +120,15 @@ class RequestingSession(Protocol):
 class Call:
     """One started request: the session to answer, and the version of the answer."""
 
-    __slots__ = ("api_key", "client_id", "correlation_id", "session", "slot", "version")
+    __slots__ = (
+        "_limited",
+        "api_key",
+        "client_id",
+        "correlation_id",
+        "session",
+        "slot",
+        "version",
+    )
 
     def __init__(
         self,
@@ -137,6 +145,8 @@ class Call:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self._limited: RequestRights | None = None
+        """The client's rights for this request, if it may not do everything."""
 
     @property
     def listener_name(self) -> str:
@@ -150,17 +160,28 @@ class Call:
         session = self.session
         return session.peer_host, session.rights.user
 
-    def may(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
-        """Return True if the client may do this now.
+    def may(
+        self,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Return True if the client may do this now. `is_logged` is as in `Asker.may`.
 
         Ask again before an answer that comes later, because the right can end in between.
         """
         rights = self.session.rights
-        return rights is EVERYTHING or rights.allows(operation, resource_type, name)
+        if rights is EVERYTHING:
+            return True
+        if self._limited is None:
+            self._limited = RequestRights(rights, ApiKey(self.api_key))
+        return self._limited.may(operation, resource_type, name, is_logged=is_logged)
 
-    def may_with_cluster(self, operation: AclOperation) -> bool:
+    def may_with_cluster(self, operation: AclOperation, *, is_logged: bool = True) -> bool:
         """Return True if the client may do this with the cluster."""
-        return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME)
+        return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME, is_logged=is_logged)
 
     def need_of_cluster(self, operation: AclOperation) -> None:
         """Raise ApiError unless the client may do this with the cluster."""
