@@ -202,11 +202,16 @@ class KnownRights:
 async def known_rights(cluster: Cluster) -> KnownRights:
     """Return the ACLs and the super users, which all brokers have in common."""
     entries = await describe_acls(cluster, AclFilter())
+    return KnownRights(entries, await super_users(cluster))
+
+
+async def super_users(cluster: Cluster) -> set[str]:
+    """Return the names of the super users. Raises ApiError."""
     broker = ConfigResource(ConfigType.BROKER, str(min(cluster.current.brokers)))
     settings = await describe_configs(cluster, [broker], [SUPER_USERS])
     found = settings[broker].get(SUPER_USERS)
     named = (found.value if found is not None else None) or ""
-    return KnownRights(entries, {one.removeprefix(USER_PREFIX) for one in named.split(";")})
+    return {one.removeprefix(USER_PREFIX) for one in named.split(";") if one}
 
 
 async def notes_on(cluster: Cluster, entries: Sequence[AclEntry]) -> list[str]:

@@ -242,8 +242,7 @@ class Broker:
         """Open the client listeners once, unless the broker is already stopping.
 
         A broker of a cluster is unfenced first. When all brokers have been restarted, all are
-        fenced, so Metadata would name none, and librdkafka (2.16) would never connect to them
-        again.
+        fenced, so Metadata names none, and librdkafka (2.16) never connects to them again.
         """
         if self.is_serving and not self._is_open_to_clients:
             self._is_open_to_clients = True
@@ -251,6 +250,7 @@ class Broker:
             self.listeners.open_to_clients(
                 client_table(parts), self.fast_path, parts.produces.settle
             )
+            self.listeners.open_to_users(parts.metadata.image.credentials)
 
     def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
         """Create the replication between brokers. This happens before any partition is opened."""

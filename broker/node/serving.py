@@ -73,7 +73,7 @@ class Serving:
         )
 
     def _retry(self) -> None:
-        """Retry the work that the disk has refused."""
+        """Retry the work that the disk has refused, and the listeners whose ports were taken."""
         parts = self._parts
         parts.groups.load_again()
         parts.transactions.load_again()
@@ -81,6 +81,7 @@ class Serving:
         parts.transactions.retry()
         # A created partition can belong to a coordinator, so `led_late` follows.
         parts.replicas.retry(self.led_late)
+        self._listeners.open_to_users(parts.metadata.image.credentials)
 
     def led_late(self) -> None:
         """Update the coordinators, because this broker began to lead partitions without a metadata
