@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.output import CommandError, Exit
-from broker.security.acl_table import NO_ACLS, normal_host
+from broker.security.acl_table import NO_ACLS
 from protocol.client.acl_admin import describe_acls
 from protocol.client.admin_types import ConfigResource
 from protocol.client.admin_types import ResourceType as ConfigType
@@ -23,6 +23,7 @@ from protocol.security.acl import (
     AclResource,
     PatternType,
 )
+from protocol.security.address import normal_host
 from protocol.types import Uuid
 
 SUPER_USERS = "super.users"

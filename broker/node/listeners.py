@@ -32,6 +32,7 @@ from broker.sessions.sessions import Sessions
 from broker.world import Listening, PortTaken, World
 from protocol.log import fields
 from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
+from protocol.security.quota import IP
 from protocol.security.scram import ScramCredential
 
 logger = logging.getLogger(__name__)
@@ -135,8 +136,9 @@ class Listeners:
 
     def use_quotas(self, values: QuotaValues) -> None:
         """Put these quotas in force for clients. The mill's own parts have none."""
-        table = QuotaTable(values)
-        self._charging.quotas.use(table)
+        self.sessions.rates.use(values)
+        of_clients = {entity: one for entity, one in values.items() if entity[0][0] != IP}
+        self._charging.quotas.use(QuotaTable(of_clients))
         for name in self._paths:
             self._meter(name)
         self.sessions.end_throttles()

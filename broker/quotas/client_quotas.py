@@ -1,8 +1,7 @@
 """Counts what clients use, and says for how long a client that uses too much must pause.
 
 This module is pure: time comes as an argument, in monotonic milliseconds. The rates are those of
-this broker, as in Kafka. Rates without use in their window are forgotten, so that clients with ever
-new ids take no memory.
+this broker, as in Kafka.
 """
 
 from __future__ import annotations
@@ -10,11 +9,8 @@ from __future__ import annotations
 import math
 
 from broker.quotas.quota_table import NO_QUOTAS, QuotaTable
-from broker.quotas.rates import SAMPLE_MS, WINDOW_MS_MIN, SampledRate
+from broker.quotas.rates import SAMPLE_MS, WINDOW_MS_MIN, KeptRates
 from protocol.security.quota import FETCH_RATE, REQUEST_SHARE
-
-RATES_MAX = 10_000
-"""The most rates that are kept. Above it, unused rates are forgotten, then the oldest."""
 
 REQUEST_PAUSE_MS_MAX = SAMPLE_MS
 """The longest pause in milliseconds for a client that uses too much of a thread, as in Kafka."""
@@ -39,7 +35,7 @@ class ClientQuotas:
 
     def __init__(self) -> None:
         self.table: QuotaTable = NO_QUOTAS
-        self._rates: dict[tuple[str, tuple[str, str]], SampledRate] = {}
+        self._rates: KeptRates[tuple[str, tuple[str, str]]] = KeptRates()
 
     def use(self, table: QuotaTable) -> None:
         """Put other quotas in force. The rates so far count for them too."""
@@ -51,7 +47,7 @@ class ClientQuotas:
         quota = self.table.of_client(key, client.user, client.client_id)
         if quota is None:
             return 0
-        rate = self._rate(key, quota.scope, now_ms)
+        rate = self._rates.of((key, quota.scope), now_ms)
         rate.record(value, now_ms)
         pause_ms = rate.throttle_ms(quota.value, now_ms)
         return min(pause_ms, REQUEST_PAUSE_MS_MAX) if key == REQUEST_SHARE else pause_ms
@@ -71,7 +67,7 @@ class ClientQuotas:
         quota = self.table.of_client(FETCH_RATE, client.user, client.client_id)
         if quota is None:
             return 0, False
-        rate = self._rate(FETCH_RATE, quota.scope, now_ms)
+        rate = self._rates.of((FETCH_RATE, quota.scope), now_ms)
         is_first = rate.is_empty(now_ms)
         rate.record(size_bytes, now_ms)
         pause_ms = rate.throttle_ms(quota.value, now_ms)
@@ -83,17 +79,3 @@ class ClientQuotas:
     def take_back_fetch(self, client: QuotaClient, size_bytes: int, now_ms: int) -> None:
         """Take back the bytes of an answer that is not sent for another reason."""
         self.record(FETCH_RATE, client, -size_bytes, now_ms)
-
-    def _rate(self, key: str, scope: tuple[str, str], now_ms: int) -> SampledRate:
-        rate = self._rates.get((key, scope))
-        if rate is None:
-            if len(self._rates) >= RATES_MAX:
-                self._forget(now_ms)
-            rate = self._rates[key, scope] = SampledRate()
-        return rate
-
-    def _forget(self, now_ms: int) -> None:
-        for name in [name for name, rate in self._rates.items() if rate.is_empty(now_ms)]:
-            del self._rates[name]
-        while len(self._rates) >= RATES_MAX:
-            del self._rates[next(iter(self._rates))]

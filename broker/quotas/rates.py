@@ -8,12 +8,19 @@ and then pauses until the average of the window is the quota.
 from __future__ import annotations
 
 from collections import deque
+from typing import TypeVar
+
+K = TypeVar("K")
 
 SAMPLE_MS = 1_000
 SAMPLE_COUNT = 11
 """`quota.window.size.seconds` and `quota.window.num` of Kafka."""
 
 FULL_SAMPLES_MIN = SAMPLE_COUNT - 1
+RATES_MAX = 10_000
+"""The most rates of one kind that are kept. Above it, unused rates are forgotten, then the
+oldest."""
+
 WINDOW_MS_MIN = FULL_SAMPLES_MIN * SAMPLE_MS
 """The shortest time in milliseconds over which a rate is computed."""
 
@@ -63,3 +70,23 @@ class SampledRate:
         elapsed_ms = now_ms - int(self._samples[0][0]) if self._samples else 0
         missing = FULL_SAMPLES_MIN - elapsed_ms // SAMPLE_MS
         return elapsed_ms + max(missing, 0) * SAMPLE_MS
+
+
+class KeptRates(dict[K, SampledRate]):
+    """The rates of many clients. Rates without use in their window are forgotten, so that ever new
+    clients take no memory."""
+
+    def of(self, key: K, now_ms: int) -> SampledRate:
+        """Return the rate of a client, which is new if it is not known."""
+        rate = self.get(key)
+        if rate is None:
+            if len(self) >= RATES_MAX:
+                self._forget(now_ms)
+            rate = self[key] = SampledRate()
+        return rate
+
+    def _forget(self, now_ms: int) -> None:
+        for key in [key for key, rate in self.items() if rate.is_empty(now_ms)]:
+            del self[key]
+        while len(self) >= RATES_MAX:
+            del self[next(iter(self))]

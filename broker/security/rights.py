@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from broker.security.acl_table import NO_ACLS, AclTable, normal_host
+from broker.security.acl_table import NO_ACLS, AclTable
 from broker.security.denials import Denial, NotesDenials, RequestDenials
 from protocol.messages.api import ApiKey
 from protocol.security.acl import SUPPORTED_OPERATIONS, USER_PREFIX, AclOperation, AclResource
+from protocol.security.address import normal_host
 
 CACHED_MAX = 10_000
 """The number of decisions that are kept for one client."""

@@ -15,6 +15,8 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCE_RATE = "producer_byte_rate"
 FETCH_RATE = "consumer_byte_rate"
 REQUEST_SHARE = "request_percentage"
+CONNECTION_RATE = "connection_creation_rate"
+"""The quota of addresses: new connections per second (KIP-612)."""
 MUTATION_RATE = "controller_mutation_rate"
 """A quota of Kafka that this version refuses."""
 
