@@ -33,7 +33,7 @@ DefaultIpOption = Annotated[
     bool, typer.Option("--default-ip", help="Each address without a quota of its own.")
 ]
 
-COLUMNS = ("for", "produce", "consume", "requests", "connections")
+COLUMNS = ("for", "produce", "consume", "requests", "mutations", "connections")
 
 
 @app.command("list")
@@ -59,7 +59,8 @@ def set_quotas(
         list[str],
         typer.Argument(
             metavar="VALUES",
-            help="produce=SIZE, consume=SIZE, requests=PERCENT, connections=NUMBER.",
+            help="produce=SIZE, consume=SIZE, requests=PERCENT, mutations=NUMBER,"
+            " connections=NUMBER.",
         ),
     ],
     user: UserOption = None,
@@ -72,8 +73,8 @@ def set_quotas(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Limit bytes and connections per second, and the share of a thread in per cent; each broker
-    limits alone."""
+    """Limit bytes, changed partitions and connections per second, and the share of a thread in per
+    cent; each broker limits alone."""
     from appliance.kafka import quotas
     from protocol.client.quota_admin import alter_quotas
 
@@ -90,7 +91,7 @@ def remove(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAMES]", help="produce, consume, requests or connections; else all."
+            metavar="[NAMES]", help="produce, consume, requests, mutations, connections; else all."
         ),
     ] = None,
     user: UserOption = None,

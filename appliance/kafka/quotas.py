@@ -11,6 +11,7 @@ from protocol.security.quota import (
     CONNECTION_RATE,
     FETCH_RATE,
     IP,
+    MUTATION_RATE,
     PRODUCE_RATE,
     REQUEST_SHARE,
     USER,
@@ -24,13 +25,14 @@ WORDS = {
     "produce": PRODUCE_RATE,
     "consume": FETCH_RATE,
     "requests": REQUEST_SHARE,
+    "mutations": MUTATION_RATE,
     "connections": CONNECTION_RATE,
 }
 """The words for quotas in a command, with Kafka's keys."""
 
 EXPECTED = (
-    "produce=SIZE, consume=SIZE, requests=PERCENT or connections=NUMBER, such as produce=20MiB"
-    " requests=50"
+    "produce=SIZE, consume=SIZE, requests=PERCENT, mutations=NUMBER or connections=NUMBER, such as"
+    " produce=20MiB requests=50"
 )
 
 
@@ -76,7 +78,7 @@ def values_of(words: Iterable[str]) -> dict[str, float | None]:
 
 def _value(key: str, name: str, text: str) -> float:
     try:
-        is_size = key not in (REQUEST_SHARE, CONNECTION_RATE)
+        is_size = key in (PRODUCE_RATE, FETCH_RATE)
         value = float(parse_size_bytes(text)) if is_size else float(text)
     except ValueError as error:
         raise CommandError(f"{name}: {error}", Exit.USAGE) from error
@@ -115,6 +117,6 @@ def shown(key: str, value: float) -> str:
     """Return a quota with its unit."""
     if key == REQUEST_SHARE:
         return f"{value:g}%"
-    if key == CONNECTION_RATE:
+    if key in (CONNECTION_RATE, MUTATION_RATE):
         return f"{value:g}/s"
     return f"{format_size_bytes(int(value))}/s"

@@ -14,14 +14,13 @@ from protocol.security.quota import (
     CLIENT_KEYS,
     CONNECTION_RATE,
     IP,
-    MUTATION_RATE,
     USER,
     QuotaEntity,
     entity_of,
 )
 
-QUOTA_KEYS = frozenset({*CLIENT_KEYS, MUTATION_RATE})
-"""Kafka's quotas of users and clients. The brokers refuse the last one."""
+QUOTA_KEYS = frozenset(CLIENT_KEYS)
+"""Kafka's quotas of users and clients."""
 
 IP_KEYS = frozenset({CONNECTION_RATE})
 

@@ -29,7 +29,6 @@ from protocol.security.quota import (
     CLIENT_KEYS,
     CONNECTION_RATE,
     IP,
-    MUTATION_RATE,
     USER,
     QuotaEntity,
     entity_of,
@@ -144,8 +143,6 @@ def _check_entity(entity: list[QuotaEntityPart]) -> None:
 
 def _check_value(op: QuotaOperation, *, of_address: bool) -> None:
     """Raise ApiError if a quota cannot have this value."""
-    if op.key == MUTATION_RATE and not of_address:
-        raise _invalid(f"{MUTATION_RATE} is not supported: there is no quota for changes of topics")
     if op.key not in ((CONNECTION_RATE,) if of_address else CLIENT_KEYS):
         raise _invalid(f"Invalid configuration key {op.key}")
     if not math.isfinite(op.value):

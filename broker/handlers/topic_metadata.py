@@ -11,6 +11,7 @@ from broker.controller.outcome import CreateOwnTopic
 from broker.controller.permits import may_create
 from broker.handlers.cluster import cluster_operations, controller_for
 from broker.handlers.lost_leaders import LostLeaders
+from broker.handlers.mutations import MutationQuota
 from broker.handlers.reachable import brokers_on, leader_refusal, offline_replicas
 from broker.handlers.rights import may_describe
 from broker.metadata.image import MetadataImage, TopicImage
@@ -44,7 +45,8 @@ class MetadataHandlers:
     def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
         """Return brokers and topics.
 
-        A missing topic is created first if the settings and the request allow this.
+        A missing topic is created first if the settings, the request and the client's quota allow
+        this.
         """
         if call.version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
@@ -52,11 +54,12 @@ class MetadataHandlers:
             return _refuse_ids(request)
         refusals: dict[str, ErrorCode] = {}
         missing = []
+        quota = MutationQuota(call, strict_since=0)
         for name in self._missing_topics(call, request):
-            if may_create(call, name):
-                missing.append(name)
-            else:
+            if not may_create(call, name):
                 refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif quota.allows(name, self._settings.config.num_partitions):
+                missing.append(name)
         if not missing:
             return self._once_leaders_are_known(call, request, refusals)
         waiting = len(missing)
@@ -66,6 +69,7 @@ class MetadataHandlers:
             waiting -= 1
             if code is not ErrorCode.NONE:
                 refusals[name] = code
+                quota.not_changed([name])
             if not waiting:
                 call.answer(self._answer(call, request, refusals))
 

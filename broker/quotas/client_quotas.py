@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from broker.quotas.quota_table import NO_QUOTAS, QuotaTable
-from broker.quotas.rates import SAMPLE_MS, WINDOW_MS_MIN, KeptRates
-from protocol.security.quota import FETCH_RATE, REQUEST_SHARE
+from broker.quotas.rates import SAMPLE_MS, WINDOW_MS_MIN, KeptRates, SampledRate, TokenBucket
+from protocol.security.quota import FETCH_RATE, MUTATION_RATE, REQUEST_SHARE
 
 REQUEST_PAUSE_MS_MAX = SAMPLE_MS
 """The longest pause in milliseconds for a client that uses too much of a thread, as in Kafka."""
@@ -35,7 +35,8 @@ class ClientQuotas:
 
     def __init__(self) -> None:
         self.table: QuotaTable = NO_QUOTAS
-        self._rates: KeptRates[tuple[str, tuple[str, str]]] = KeptRates()
+        self._rates: KeptRates[tuple[str, tuple[str, str]], SampledRate] = KeptRates(SampledRate)
+        self._buckets: KeptRates[tuple[str, str], TokenBucket] = KeptRates(TokenBucket)
 
     def use(self, table: QuotaTable) -> None:
         """Put other quotas in force. The rates so far count for them too."""
@@ -79,3 +80,24 @@ class ClientQuotas:
     def take_back_fetch(self, client: QuotaClient, size_bytes: int, now_ms: int) -> None:
         """Take back the bytes of an answer that is not sent for another reason."""
         self.record(FETCH_RATE, client, -size_bytes, now_ms)
+
+    def mutate(self, client: QuotaClient, count: int, now_ms: int, *, is_strict: bool) -> int:
+        """Count partitions that a client creates or deletes. Return its pause in milliseconds.
+
+        With `is_strict` nothing is counted if the client must pause: the change is refused.
+        """
+        quota = self.table.of_client(MUTATION_RATE, client.user, client.client_id)
+        if quota is None:
+            return 0
+        bucket = self._buckets.of(quota.scope, now_ms)
+        pause_ms = bucket.pause_ms(quota.value, now_ms)
+        if is_strict and pause_ms:
+            return pause_ms
+        bucket.take(count, quota.value, now_ms)
+        return 0 if is_strict else bucket.pause_ms(quota.value, now_ms)
+
+    def give_back(self, client: QuotaClient, count: int, now_ms: int) -> None:
+        """Take back partitions that were counted and not changed."""
+        quota = self.table.of_client(MUTATION_RATE, client.user, client.client_id)
+        if quota is not None:
+            self._buckets.of(quota.scope, now_ms).take(-count, quota.value, now_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.quotas.rates import KeptRates
+from broker.quotas.rates import KeptRates, SampledRate
 from protocol.security.address import normal_host
 from protocol.security.quota import CONNECTION_RATE, IP, QuotaEntity
 
@@ -19,7 +19,7 @@ class ConnectionRates:
     def __init__(self) -> None:
         self._quotas: Mapping[str | None, float] = {}
         """The connections per second by address. None has the default of all others."""
-        self._rates: KeptRates[str] = KeptRates()
+        self._rates: KeptRates[str, SampledRate] = KeptRates(SampledRate)
 
     def use(self, values: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Put other quotas in force. The rates so far count for them too."""

@@ -7,8 +7,10 @@ and then pauses until the average of the window is the quota.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 K = TypeVar("K")
 
@@ -72,17 +74,71 @@ class SampledRate:
         return elapsed_ms + max(missing, 0) * SAMPLE_MS
 
 
-class KeptRates(dict[K, SampledRate]):
+class TokenBucket:
+    """What one client may still do. It can go below zero once, and then the client must wait.
+
+    This is Kafka's TokenBucket (KIP-599). A window's worth of tokens is the most that it has.
+    """
+
+    __slots__ = ("_at_ms", "_quota", "_tokens")
+
+    def __init__(self) -> None:
+        self._tokens = math.inf
+        self._quota = 0.0
+        self._at_ms = 0
+
+    def pause_ms(self, quota: float, now_ms: int) -> int:
+        """Return the time in milliseconds until there are no tokens missing; 0 if none are."""
+        self._refill(quota, now_ms)
+        # As in Kafka, less than half a millisecond is none.
+        return max(round(-self._tokens / quota * 1_000), 0)
+
+    def take(self, count: float, quota: float, now_ms: int) -> None:
+        """Take tokens. A negative number gives them back."""
+        self._refill(quota, now_ms)
+        self._tokens = min(self._tokens - count, _burst(quota))
+
+    def is_empty(self, now_ms: int) -> bool:
+        """Return True if the bucket is full, so that a new object is the same."""
+        self._refill(self._quota, now_ms)
+        return self._tokens >= _burst(self._quota)
+
+    def _refill(self, quota: float, now_ms: int) -> None:
+        # The time before a change of the quota counts with the quota before it.
+        added = (now_ms - self._at_ms) * self._quota / 1_000
+        self._tokens = min(self._tokens + added, _burst(quota))
+        self._at_ms, self._quota = now_ms, quota
+
+
+def _burst(quota: float) -> float:
+    return quota * SAMPLE_COUNT * SAMPLE_MS / 1_000
+
+
+class Forgettable(Protocol):
+    """What is kept for one client."""
+
+    def is_empty(self, now_ms: int) -> bool:
+        """Return True if a new object is the same."""
+
+
+R = TypeVar("R", bound=Forgettable)
+
+
+class KeptRates(dict[K, R]):
     """The rates of many clients. Rates without use in their window are forgotten, so that ever new
     clients take no memory."""
 
-    def of(self, key: K, now_ms: int) -> SampledRate:
+    def __init__(self, make: Callable[[], R]) -> None:
+        super().__init__()
+        self._make = make
+
+    def of(self, key: K, now_ms: int) -> R:
         """Return the rate of a client, which is new if it is not known."""
         rate = self.get(key)
         if rate is None:
             if len(self) >= RATES_MAX:
                 self._forget(now_ms)
-            rate = self[key] = SampledRate()
+            rate = self[key] = self._make()
         return rate
 
     def _forget(self, now_ms: int) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from appliance.cli.app import main
 from protocol.messages.cluster import ApiVersionsRequest
@@ -135,9 +137,9 @@ def test_what_the_command_shows_and_refuses(quota: Callable[..., str]) -> None:
     rows = json.loads(quota("list", "--json"))["data"]
     assert rows == [
         {"for": "default user", "produce": None, "consume": "50MiB/s", "requests": None,
-         "connections": None},
+         "mutations": None, "connections": None},
         {"for": "user shop, client-id web", "produce": "20MiB/s", "consume": None,
-         "requests": "12.5%", "connections": None},
+         "requests": "12.5%", "mutations": None, "connections": None},
     ]  # fmt: skip
     assert "expected produce=SIZE" in quota("set", "--user", "shop", "write=1", code=2)
     assert "expected more than 0" in quota("set", "--user", "shop", "produce=0", code=2)
@@ -182,3 +184,23 @@ def test_an_address_over_its_quota_is_not_let_in(
     assert "is not a valid IP" in quota("set", "--ip", "localhost", "connections=1", code=1)
     assert quota("remove", "--ip", "127.0.0.7") == "ip 127.0.0.7: removed 1 quota\n"
     assert held(broker, "127.0.0.7", 40) == 40
+
+
+def test_librdkafka_waits_after_it_has_created_too_much(
+    broker: BrokerProcess, quota: Callable[..., str]
+) -> None:
+    """KIP-599. librdkafka does not know the error, so its topics are created and it pauses. The
+    quota gives eleven seconds' worth at once."""
+    quota("set", "--client-id", "maker", "mutations=0.5")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": "maker"})
+
+    def create(name: str, count: int) -> float:
+        began = monotonic()
+        topic = NewTopic(name, num_partitions=count, replication_factor=1)
+        admin.create_topics([topic], request_timeout=60)[name].result(60)
+        return monotonic() - began
+
+    # Of ten partitions 4.5 are above the quota, which is nine seconds.
+    create("many", 10)
+    assert create("more", 1) >= WAITED_S_MIN
+    assert quota("remove", "--client-id", "maker") == "client-id maker: removed 1 quota\n"

@@ -28,7 +28,7 @@ from tests.unit.broker.rig import Rig
 
 INVALID = ErrorCode.INVALID_REQUEST
 PRODUCE, FETCH, SHARE = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
-CONNECTIONS = "connection_creation_rate"
+CONNECTIONS, MUTATIONS = "connection_creation_rate", "controller_mutation_rate"
 USER, CLIENT, IP = "user", "client-id", "ip"
 
 
@@ -183,10 +183,8 @@ def test_a_wrong_filter_has_kafkas_error(
             change({CONNECTIONS: 3e9}, (IP, None)),
             f"Proposed value for {CONNECTIONS} is too large for an INT.",
         ),
-        (
-            change({"controller_mutation_rate": 1.0}, (USER, "a")),
-            "controller_mutation_rate is not supported: there is no quota for changes of topics",
-        ),
+        (change({MUTATIONS: 1.0}, (IP, None)), f"Invalid configuration key {MUTATIONS}"),
+        (change({MUTATIONS: 0.0}, (USER, "a")), f"Quota {MUTATIONS} must be greater than 0"),
         (change({CONNECTIONS: 1.0}, (USER, "a")), f"Invalid configuration key {CONNECTIONS}"),
         (change({"producer_rate": 1.0}, (USER, "a")), "Invalid configuration key producer_rate"),
         (change({PRODUCE: -1.0}, (USER, "a")), f"Quota {PRODUCE} must be greater than 0"),
