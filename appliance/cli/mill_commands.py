@@ -26,9 +26,14 @@ from appliance.operate.lifecycle import MillProgress
 from appliance.output import CommandError, Exit, say, tell
 from appliance.supervisor import control
 from appliance.supervisor.changes import Differences, differences
+from protocol.status import StatusUnavailable, fetch_status
 
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 300.0
+STATUS_TIMEOUT_S = 2.0
+
+LISTENER_SHUT = "listener_shut"
+"""The code of a broker's problem: it has not opened a listener."""
 
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0.1)]
 ForceOption = Annotated[
@@ -84,6 +89,8 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
         say(f"{home.config_file} has changed: {other} with `./millrace up --apply`")
     elif problem := found.get("config_problem"):
         say(f"millrace: {problem}")
+    for text in _shut_listeners(mill):
+        say(f"millrace: {text}")
     is_as_it_was = runs_already and not (other and apply)
     seconds = time.monotonic() - began
     words = "the mill runs already" if is_as_it_was else f"the mill is up ({seconds:.1f} s)"
@@ -94,6 +101,21 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
         "parts": found["parts"],
     }
     tell("\n".join([words, *summary(mill)]), "up/1", data, as_json)
+
+
+def _shut_listeners(mill: Mill) -> list[str]:
+    """Return the reasons for which brokers have not opened a listener, each once."""
+    if not mill.config.network.login:
+        return []
+    found: dict[str, None] = {}
+    for part in mill.parts:
+        if part.name.startswith(BROKER_PREFIX):
+            try:
+                status = fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
+            except StatusUnavailable:
+                continue
+            found |= {one.text: None for one in status.problems if one.code == LISTENER_SHUT}
+    return list(found)
 
 
 def _start(mill: Mill, loaded: LoadedConfig) -> None:

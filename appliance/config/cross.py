@@ -101,8 +101,17 @@ def _check_broker_settings(config: MillConfig, document: Document) -> None:
 
 
 def _check_super_users(config: MillConfig, document: Document) -> None:
-    """Append a fault if two keys name the super users, because one would override the other."""
+    """Append a fault if two keys name the super users, because one would override the other, or if
+    a listener with logins could never open because there are none."""
     is_set = "super_users" in config.security.model_fields_set
+    named = config.cluster.settings.get(SUPER_USERS, config.security.super_users)
+    if config.network.opens_kafka and config.network.login and not named:
+        key = ("cluster", "settings", SUPER_USERS)
+        document.add(
+            key if SUPER_USERS in config.cluster.settings else ("security", "super_users"),
+            f"no user, beside network.login: {config.network.login}",
+            "at least one user: without one the listener with logins would never open",
+        )
     if is_set and SUPER_USERS in config.cluster.settings:
         document.add(
             ("cluster", "settings", SUPER_USERS),

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.output import CommandError, Exit
-from broker.security.acl_table import NO_ACLS, normal_host
+from broker.security.acl_table import NO_ACLS
 from protocol.client.acl_admin import describe_acls
 from protocol.client.admin_types import ConfigResource
 from protocol.client.admin_types import ResourceType as ConfigType
@@ -24,6 +24,7 @@ from protocol.security.acl import (
     AclResource,
     PatternType,
 )
+from protocol.security.address import normal_host
 from protocol.types import Uuid
 
 SUPER_USERS = "super.users"
@@ -207,11 +208,16 @@ class KnownRights:
 async def known_rights(cluster: Cluster) -> KnownRights:
     """Return the ACLs and the super users. Both are the same on all brokers."""
     entries = await describe_acls(cluster, AclFilter())
+    return KnownRights(entries, await super_users(cluster))
+
+
+async def super_users(cluster: Cluster) -> set[str]:
+    """Return the names of the super users. Raises ApiError."""
     broker = ConfigResource(ConfigType.BROKER, str(min(cluster.current.brokers)))
     settings = await describe_configs(cluster, [broker], [SUPER_USERS])
     found = settings[broker].get(SUPER_USERS)
     named = (found.value if found is not None else None) or ""
-    return KnownRights(entries, {one.removeprefix(USER_PREFIX) for one in named.split(";")})
+    return {one.removeprefix(USER_PREFIX) for one in named.split(";") if one}
 
 
 async def notes_on(cluster: Cluster, entries: Sequence[AclEntry]) -> list[str]:

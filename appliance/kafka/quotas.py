@@ -8,7 +8,10 @@ from protocol.client.cluster import Cluster
 from protocol.client.quota_admin import describe_quotas, exactly
 from protocol.security.quota import (
     CLIENT_ID,
+    CONNECTION_RATE,
     FETCH_RATE,
+    IP,
+    MUTATION_RATE,
     PRODUCE_RATE,
     REQUEST_SHARE,
     USER,
@@ -18,20 +21,35 @@ from protocol.security.quota import (
 )
 from protocol.units import format_size_bytes, parse_size_bytes
 
-WORDS = {"produce": PRODUCE_RATE, "consume": FETCH_RATE, "requests": REQUEST_SHARE}
+WORDS = {
+    "produce": PRODUCE_RATE,
+    "consume": FETCH_RATE,
+    "requests": REQUEST_SHARE,
+    "mutations": MUTATION_RATE,
+    "connections": CONNECTION_RATE,
+}
 """The words for quotas in a command, and the key of Kafka for each."""
 
-EXPECTED = "produce=SIZE, consume=SIZE or requests=PERCENT, such as produce=20MiB requests=50"
+EXPECTED = (
+    "produce=SIZE, consume=SIZE, requests=PERCENT, mutations=NUMBER or connections=NUMBER, such as"
+    " produce=20MiB requests=50"
+)
 
 
 def entity_named(
-    user: str | None, default_user: bool, client_id: str | None, default_client_id: bool
+    user: str | None = None,
+    default_user: bool = False,
+    client_id: str | None = None,
+    default_client_id: bool = False,
+    ip: str | None = None,
+    default_ip: bool = False,
 ) -> QuotaEntity:
     """Return the entity that the options of a command name. Raises CommandError."""
     parts: list[tuple[str, str | None]] = []
     for kind, name, is_default in (
         (USER, user, default_user),
         (CLIENT_ID, client_id, default_client_id),
+        (IP, ip, default_ip),
     ):
         if name is not None and is_default:
             raise CommandError(
@@ -42,7 +60,7 @@ def entity_named(
     if not parts:
         raise CommandError(
             "found no option that says whose quota it is, expected --user, --default-user, "
-            "--client-id or --default-client-id",
+            "--client-id, --default-client-id, --ip or --default-ip",
             Exit.USAGE,
         )
     return entity_of(parts)
@@ -62,7 +80,8 @@ def values_of(words: Iterable[str]) -> dict[str, float | None]:
 
 def _value(key: str, name: str, text: str) -> float:
     try:
-        value = float(text) if key == REQUEST_SHARE else float(parse_size_bytes(text))
+        is_size = key in (PRODUCE_RATE, FETCH_RATE)
+        value = float(parse_size_bytes(text)) if is_size else float(text)
     except ValueError as error:
         raise CommandError(f"{name}: {error}", Exit.USAGE) from error
     if not math.isfinite(value) or value <= 0:
@@ -101,4 +120,6 @@ def shown(key: str, value: float) -> str:
     """Return a quota with its unit."""
     if key == REQUEST_SHARE:
         return f"{value:g}%"
+    if key in (CONNECTION_RATE, MUTATION_RATE):
+        return f"{value:g}/s"
     return f"{format_size_bytes(int(value))}/s"

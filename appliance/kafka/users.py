@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from appliance.kafka.acls import super_users
 from appliance.output import CommandError, Exit
 from protocol.client.acl_admin import delete_acls
 from protocol.client.cluster import Cluster
@@ -90,6 +91,18 @@ async def change(cluster: Cluster, user: str, password: str) -> None:
     """Replace the password of a user, which ends the user's connections. Raises CommandError."""
     await existing(cluster, user)
     await _write(cluster, user, password)
+
+
+async def is_last_super_user(cluster: Cluster, user: str) -> bool:
+    """Return True if the user is the only super user that can log in.
+
+    False as well if the settings of the brokers may not be read.
+    """
+    try:
+        supers = await super_users(cluster)
+    except ApiError:
+        return False
+    return user in supers and not supers & (await describe_users(cluster)).keys() - {user}
 
 
 async def remove(cluster: Cluster, user: str) -> None:

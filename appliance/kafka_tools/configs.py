@@ -18,7 +18,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
-from appliance.kafka_tools.quota_configs import CLIENTS, QUOTA_KEYS, USERS
+from appliance.kafka_tools.quota_configs import CLIENTS, IPS, QUOTA_KEYS, USERS
 from appliance.kafka_tools.user_configs import (
     NewPassword,
     credential_changes,
@@ -39,8 +39,6 @@ TYPES = {
     "client-metrics": ResourceType.CLIENT_METRICS,
     "groups": ResourceType.GROUP,
 }
-IPS = "ips"
-NO_IPS = "has quotas of addresses, which this version does not know"
 
 Entity = tuple[str, str | None]
 """A type of entity, and the name of an entity. None stands for all names, and DEFAULT_NAME for the
@@ -55,10 +53,11 @@ SHORT = {
     "group": "groups",
     "user": USERS,
     "client": CLIENTS,
+    "ip": IPS,
 }
 """The options that name an entity, and the entity type of each."""
 
-DEFAULTS = ("broker", "user", "client")
+DEFAULTS = ("broker", "user", "client", "ip")
 """The options that name a default, without the ending of their names."""
 
 
@@ -87,8 +86,6 @@ def _parser() -> ToolParser:
     add("--entity-default", action="append_const", const=DEFAULT_NAME, dest="entity_names")
     for name in SHORT:
         add(f"--{name}")
-    for option in ("--ip", "--ip-defaults"):
-        parser.refuses(option, NO_IPS)
     parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
     add("--add-config", metavar="K1=V1,K2=[A,B]")
     add("--add-config-file", metavar="FILE")
@@ -108,7 +105,7 @@ def _work(options: argparse.Namespace) -> None:
     if action == "alter" and name is None:
         raise UsageFault("an entity name must be specified with --alter")
     servers = servers_of(options, read_properties(options.command_config))
-    if entity_type in (USERS, CLIENTS):
+    if entity_type in (USERS, CLIENTS, IPS):
         _of_clients(options, servers, entities, changes)
         return
     kind = TYPES[entity_type]
@@ -130,7 +127,7 @@ def _of_clients(
     entities: Sequence[Entity],
     changes: dict[str, str | None],
 ) -> None:
-    """Describe or change quotas of users and clients, and credentials of users."""
+    """Describe or change quotas of users, clients and addresses, and credentials of users."""
     kinds = [kind for kind, _ in entities]
     of_user_alone = kinds == [USERS]
     _, name = entities[0]
@@ -153,7 +150,9 @@ def _of_clients(
             " --bootstrap-server."
         )
     else:
-        quota_configs.refuse_others(changes)
+        # Kafka names clients where a user is combined with a client.
+        kind = IPS if kinds == [IPS] else CLIENTS
+        quota_configs.refuse_others(kind, changes)
     wanted = quota_configs.quota_changes(changes)
 
     async def work() -> None:
@@ -196,8 +195,6 @@ async def _of_users(
 def _entities(options: argparse.Namespace) -> list[Entity]:
     """Return the entity that the options name: one type and name, or a user and a client id."""
     types, names = options.entity_type or [], options.entity_names or []
-    if IPS in types:
-        raise CommandError(f"ip {NO_IPS}", Exit.USAGE)
     if len(names) > len(types):
         raise UsageFault("found more entity names than entity types")
     chosen: list[Entity] = list(zip_longest(types, names))
@@ -211,7 +208,7 @@ def _entities(options: argparse.Namespace) -> list[Entity]:
     if len(chosen) != 1 and kinds != [CLIENTS, USERS]:
         raise UsageFault("expected one --entity-type, or one of --topic, --broker, --group, …")
     for kind, name in chosen:
-        if kind not in ("brokers", USERS, CLIENTS) and name == DEFAULT_NAME:
+        if kind not in ("brokers", USERS, CLIENTS, IPS) and name == DEFAULT_NAME:
             raise UsageFault(f"{kind} have no default settings")
     return chosen
 

@@ -32,6 +32,7 @@ from broker.controller.registration import Registration, register, register_alon
 from broker.controller.topic_changes import create_partitions, delete_topics
 from broker.controller.topics import create_own_topic, create_topics
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
+from broker.security.denials import NotesDenials
 from broker.security.rights import UserRights
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
@@ -94,9 +95,10 @@ class Controller:
     replaces `config` when settings change.
     """
 
-    def __init__(self, config: BrokerConfig, random: Random) -> None:
+    def __init__(self, config: BrokerConfig, random: Random, denials: NotesDenials) -> None:
         self.config = config
         self._random = random
+        self._denials = denials
 
     def handle(
         self,
@@ -114,7 +116,8 @@ class Controller:
         """
         if user is None:
             return self._decide(order, image)
-        rights = UserRights(user, host or "", lambda: image.acls, self.config.super_user_names)
+        supers = self.config.super_user_names
+        rights = UserRights(user, host or "", lambda: image.acls, supers, self._denials)
         return decide_permitted(order, image, rights, lambda left: self._decide(left, image))
 
     def _decide(self, order: ControllerInput, image: MetadataImage) -> ControllerDecision[Any]:

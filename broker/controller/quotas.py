@@ -1,4 +1,4 @@
-"""Decides AlterClientQuotas (KIP-546): sets and removes quotas of users and client ids.
+"""Decides AlterClientQuotas (KIP-546): sets and removes quotas of users, client ids and addresses.
 
 This module is pure. The errors and their texts are Kafka's, with two differences. NaN and infinity
 are refused. An entity or a key that a request names twice is refused too, because the result would
@@ -23,11 +23,12 @@ from protocol.messages.quotas import (
     QuotaEntityPart,
     QuotaOperation,
 )
+from protocol.security.address import is_address, normal_host
 from protocol.security.quota import (
     CLIENT_ID,
     CLIENT_KEYS,
+    CONNECTION_RATE,
     IP,
-    MUTATION_RATE,
     USER,
     QuotaEntity,
     entity_of,
@@ -39,7 +40,7 @@ ENTITIES_MAX = 10_000
 NAME_LENGTH_MAX = 1_024
 """The longest name of a user or client id that can have quotas."""
 
-LONG_MAX = 2**63 - 1
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 FRACTION_MAX = 1e-6
 """Kafka rounds a value to a whole number if the difference is at most this large."""
 
@@ -105,7 +106,7 @@ def _records_of(entry: AlteredQuota, image: MetadataImage) -> list[ClientQuotaRe
             if op.key in present:
                 records.append(quota_record(entity, op.key, 0.0, remove=True))
             continue
-        _check_value(op)
+        _check_value(op, of_address=entity[0][0] == IP)
         if present.get(op.key) != op.value:
             records.append(quota_record(entity, op.key, op.value))
     return records
@@ -126,24 +127,34 @@ def _check_entity(entity: list[QuotaEntityPart]) -> None:
         if part.entity_name is not None and len(part.entity_name) > NAME_LENGTH_MAX:
             raise _invalid(f"the name of the {part.entity_type} has more than {NAME_LENGTH_MAX}"
                            " characters")  # fmt: skip
-    if IP in kinds:
+    if IP not in kinds:
+        return
+    if len(kinds) > 1:
         raise _invalid(
-            "quotas of addresses are not supported: the settings max.connections.per.ip and"
-            " max.connection.creation.rate limit new connections"
+            "Invalid quota entity combination, IP entity should not be combined with User or"
+            " ClientId"
         )
+    (name,) = [part.entity_name for part in entity]
+    if name is None:
+        return
+    # Kafka also takes host names, and looks them up once.
+    if not is_address(name):
+        raise _invalid(f"{name} is not a valid IP or resolvable host.")
+    if normal_host(name) != name:
+        raise _invalid(f"found the address {name}, expected it as {normal_host(name)}")
 
 
-def _check_value(op: QuotaOperation) -> None:
+def _check_value(op: QuotaOperation, *, of_address: bool) -> None:
     """Raise ApiError if a quota cannot have this value."""
-    if op.key == MUTATION_RATE:
-        raise _invalid(f"{MUTATION_RATE} is not supported: there is no quota for changes of topics")
-    if op.key not in CLIENT_KEYS:
+    if op.key not in ((CONNECTION_RATE,) if of_address else CLIENT_KEYS):
         raise _invalid(f"Invalid configuration key {op.key}")
     if not math.isfinite(op.value):
         raise _invalid(f"found {op.value} for {op.key}, expected a number")
     if op.value <= 0:
         raise _invalid(f"Quota {op.key} must be greater than 0")
-    if not CLIENT_KEYS[op.key]:
+    if op.key == CONNECTION_RATE and op.value > INT_MAX:
+        raise _invalid(f"Proposed value for {op.key} is too large for an INT.")
+    if not of_address and not CLIENT_KEYS[op.key]:
         return
     if op.value > LONG_MAX:
         raise _invalid(f"Proposed value for {op.key} is too large for a LONG.")

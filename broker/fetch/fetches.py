@@ -215,7 +215,8 @@ class Fetches:
         for parked in list(self._parked):
             may = parked.call.may
             if not all(
-                may(AclOperation.READ, AclResource.TOPIC, one.topic) for one in parked.partitions
+                may(AclOperation.READ, AclResource.TOPIC, one.topic, is_logged=False)
+                for one in parked.partitions
             ):
                 self.forget(parked)
                 self._complete(parked, self._read(parked))

@@ -48,7 +48,7 @@ class GroupAdminHandlers:
         """
         if self._groups.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        sees_all = call.may_with_cluster(AclOperation.DESCRIBE)
+        sees_all = call.may_with_cluster(AclOperation.DESCRIBE, is_logged=False)
         return ListGroupsResponse(
             error_code=ErrorCode.NONE,
             groups=[
@@ -57,7 +57,8 @@ class GroupAdminHandlers:
                 )
                 for shard in self._groups.shards()
                 for one in shard.listed(request.states_filter)
-                if sees_all or call.may(AclOperation.DESCRIBE, AclResource.GROUP, one.group_id)
+                if sees_all
+                or call.may(AclOperation.DESCRIBE, AclResource.GROUP, one.group_id, is_logged=False)
             ],
         )
 

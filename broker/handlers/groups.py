@@ -194,7 +194,9 @@ def _asked_offsets(
     """
     if topics is None:
         asked = sorted(
-            one for one in shard.offsets.of_group(group_id) if call.may_describe_topic(one.topic)
+            one
+            for one in shard.offsets.of_group(group_id)
+            if call.may_describe_topic(one.topic, is_logged=False)
         )
     else:
         asked = [

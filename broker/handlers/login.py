@@ -12,6 +12,7 @@ from functools import partial
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.metrics.warnings import Warnings
+from broker.security.denials import NotesDenials
 from broker.security.rights import NOTHING, UserRights
 from broker.sessions.call import Call
 from broker.sessions.login import Login, LoginFailed, LoginRules, WrongLoginStep
@@ -50,8 +51,14 @@ class LoginHandlers:
     """Handles the requests of a login."""
 
     def __init__(
-        self, metadata: Metadata, settings: InForce, world: World, warnings: Warnings
+        self,
+        metadata: Metadata,
+        settings: InForce,
+        world: World,
+        warnings: Warnings,
+        denials: NotesDenials,
     ) -> None:
+        self._denials = denials
         self._metadata = metadata
         self._settings = settings
         self._world = world
@@ -116,6 +123,7 @@ class LoginHandlers:
                 session.peer_host,
                 lambda: self._metadata.image.acls,
                 self._settings.config.super_user_names,
+                self._denials,
             )
         return SaslAuthenticateResponse(
             auth_bytes=answer.message, session_lifetime_ms=answer.session_ms

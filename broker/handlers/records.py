@@ -162,7 +162,7 @@ class RecordHandlers:
         The client must truncate its records above this offset.
         """
         # Kafka's brokers and tools ask with the right CLUSTER_ACTION.
-        sees_all = call.may_with_cluster(AclOperation.CLUSTER_ACTION)
+        sees_all = call.may_with_cluster(AclOperation.CLUSTER_ACTION, is_logged=False)
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             answer = OffsetForLeaderTopicResult(topic=topic.topic)

@@ -54,7 +54,7 @@ class TopicPageHandlers:
         for name in sorted(names):
             if cursor is not None and name < cursor.topic_name:
                 continue
-            if not call.may_describe_topic(name):
+            if not call.may_describe_topic(name, is_logged=bool(request.topics)):
                 if request.topics:
                     response.topics.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue

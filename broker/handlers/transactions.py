@@ -273,10 +273,10 @@ def _refuse_unauthorised(call: Call, transactional_id: str | None) -> None:
         if not call.may_use_transactional_id(transactional_id):
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     elif not (
-        call.may_with_cluster(AclOperation.IDEMPOTENT_WRITE)
+        call.may_with_cluster(AclOperation.IDEMPOTENT_WRITE, is_logged=False)
         or call.session.rights.allows_any(AclOperation.WRITE, AclResource.TOPIC)
     ):
-        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        call.need_of_cluster(AclOperation.IDEMPOTENT_WRITE)
 
 
 def _added(

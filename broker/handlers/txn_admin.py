@@ -129,19 +129,21 @@ class TransactionAdminHandlers:
                     request.duration_filter,
                     now_ms,
                 )
-                if _may_describe_id(call, one.transactional_id)
+                if _may_describe_id(call, one.transactional_id, is_logged=False)
             ],
         )
 
 
-def _may_describe_id(call: Call, transactional_id: str) -> bool:
-    return call.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
+def _may_describe_id(call: Call, transactional_id: str, *, is_logged: bool = True) -> bool:
+    return call.may(
+        AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id, is_logged=is_logged
+    )
 
 
 def _described(call: Call, one: Transaction) -> DescribeTransactionsTransactionState:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(one.partitions):
-        if call.may_describe_topic(topic):
+        if call.may_describe_topic(topic, is_logged=False):
             topics.setdefault(topic, []).append(partition)
     return DescribeTransactionsTransactionState(
         error_code=ErrorCode.NONE,

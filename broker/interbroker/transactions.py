@@ -69,9 +69,9 @@ class MarkerHandler:
     def write_txn_markers(self, call: Call, request: WriteTxnMarkersRequest) -> None:
         """Write the markers of a request. The answer is sent when every marker is committed, or
         after `MARKERS_MS_MAX`."""
-        is_allowed = call.may_with_cluster(AclOperation.ALTER) or call.may_with_cluster(
-            AclOperation.CLUSTER_ACTION
-        )
+        is_allowed = call.may_with_cluster(
+            AclOperation.ALTER, is_logged=False
+        ) or call.may_with_cluster(AclOperation.CLUSTER_ACTION)
         response = WriteTxnMarkersResponse()
         deadline_ms = self._clock.monotonic_ms() + MARKERS_MS_MAX
         left = 1

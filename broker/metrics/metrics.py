@@ -44,6 +44,8 @@ class Metrics:
         self.connections_refused = 0
         self.loop_lags = 0
         self.connections_total = 0
+        self.authorization_denied = 0
+        """The operations that clients may not do, and that a request asked for."""
 
     @property
     def requests_total(self) -> int:
@@ -132,6 +134,7 @@ class Metrics:
             "loop_lags_total": self.loop_lags,
             "connections_total": self.connections_total,
             "connections_refused_total": self.connections_refused,
+            "authorization_denied_total": self.authorization_denied,
             "warnings_left_out_total": self.warnings.left_out_count,
         }
         plain: tuple[tuple[str, Mapping[str, int]], ...] = (

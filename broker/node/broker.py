@@ -113,8 +113,7 @@ class Broker:
     # Starting.
 
     def recover(self) -> OpenReport:
-        """Lock the data folder and open every log in it. This can take long, so call it in a
-        thread."""
+        """Lock the data folder and open its logs. Call it in a thread, because it can take long."""
         new_directory_id = random_uuid(self._world.chance.randbytes(16))
         self._logs = LogManager(self._disk, self.config, new_directory_id)
         report = self._logs.open_all(self.clock.now_ms())
@@ -147,7 +146,7 @@ class Broker:
             self.metrics.flushes.add,
         )
         own = OwnDisk(self._disk, self._logs, log, DiskWorkers(self._metadata_worker, self.worker))
-        self._controller = Controller(self.config, self._world.chance)
+        self._controller = Controller(self.config, self._world.chance, self.listeners.audit)
         joining = self.joining = ClusterJoin(
             self.settings,
             self._world,
@@ -252,6 +251,7 @@ class Broker:
             self.listeners.open_to_clients(
                 client_table(parts), self.fast_path, parts.produces.settle
             )
+            self.listeners.open_to_users(parts.metadata.image.credentials)
 
     def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
         """Create the replication between brokers. This happens before any partition is opened."""
@@ -307,6 +307,7 @@ class Broker:
             ProducerIds(metadata, self.config.node_id, broker_epoch),
             self.write_failed,
             peers,
+            self.listeners.audit,
         )
         self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from broker.security.shared_map import SharedMap
@@ -23,6 +22,7 @@ from protocol.security.acl import (
     AclResource,
     PatternType,
 )
+from protocol.security.address import normal_host
 from protocol.types import Uuid
 
 ALLOWED_BY: Mapping[AclOperation, frozenset[AclOperation]] = {
@@ -55,20 +55,6 @@ class _Rule(NamedTuple):
 _Pattern = tuple[AclResource, PatternType, str]
 _Rules = dict[str, tuple[_Rule, ...]]
 """The rules of one pattern by principal."""
-
-
-def normal_host(host: str) -> str:
-    """Return an address in its shortest form, and an IPv4 address without its IPv6 prefix.
-
-    Any other text is returned unchanged, so it matches no client.
-    """
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return str(address)
 
 
 class AclTable:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from broker.security.rights import EVERYTHING, Rights
+from broker.security.rights import EVERYTHING, RequestRights, Rights
 from broker.sessions.login import Login
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, EncodeError, ErrorCode
@@ -121,7 +121,15 @@ class RequestingSession(Protocol):
 class Call:
     """One started request: the session to answer, and the version of the answer."""
 
-    __slots__ = ("api_key", "client_id", "correlation_id", "session", "slot", "version")
+    __slots__ = (
+        "_limited",
+        "api_key",
+        "client_id",
+        "correlation_id",
+        "session",
+        "slot",
+        "version",
+    )
 
     def __init__(
         self,
@@ -138,6 +146,8 @@ class Call:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self._limited: RequestRights | None = None
+        """The client's rights for this request, if it may not do everything."""
 
     @property
     def listener_name(self) -> str:
@@ -151,18 +161,29 @@ class Call:
         session = self.session
         return session.peer_host, session.rights.user
 
-    def may(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
-        """Return True if the client may do this now.
+    def may(
+        self,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Return True if the client may do this now. `is_logged` is as in `Asker.may`.
 
         If the answer is sent later, call this again before, because the client can lose the right
         in between.
         """
         rights = self.session.rights
-        return rights is EVERYTHING or rights.allows(operation, resource_type, name)
+        if rights is EVERYTHING:
+            return True
+        if self._limited is None:
+            self._limited = RequestRights(rights, ApiKey(self.api_key))
+        return self._limited.may(operation, resource_type, name, is_logged=is_logged)
 
-    def may_describe_topic(self, topic: str) -> bool:
-        """Return True if the client may see the topic."""
-        return self.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
+    def may_describe_topic(self, topic: str, *, is_logged: bool = True) -> bool:
+        """Return True if the client may see the topic. `is_logged` is as in `Asker.may`."""
+        return self.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic, is_logged=is_logged)
 
     def may_read_topic(self, topic: str) -> bool:
         """Return True if the client may read the topic, and commit offsets for it."""
@@ -176,9 +197,9 @@ class Call:
         """Return True if the client may write under the transactional id."""
         return self.may(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
 
-    def may_with_cluster(self, operation: AclOperation) -> bool:
+    def may_with_cluster(self, operation: AclOperation, *, is_logged: bool = True) -> bool:
         """Return True if the client may do this with the cluster."""
-        return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME)
+        return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME, is_logged=is_logged)
 
     def need_of_cluster(self, operation: AclOperation) -> None:
         """Raise ApiError unless the client may do this with the cluster."""

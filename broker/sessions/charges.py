@@ -137,6 +137,20 @@ class Charge:
             pause_ms = self._charging.quotas.record(PRODUCE_RATE, client, self._size_bytes, now_ms)
             self._pause_ms = self._pause(session, pause_ms)
 
+    def mutate(
+        self, session: ChargedSession, client_id: str | None, count: int, *, is_strict: bool
+    ) -> int:
+        """Count partitions that the request creates or deletes. Return the client's pause, as
+        `ClientQuotas.mutate`."""
+        client, now_ms = self._client_of(session, client_id), self._charging.clock.monotonic_ms()
+        pause_ms = self._charging.quotas.mutate(client, count, now_ms, is_strict=is_strict)
+        return min(pause_ms, PAUSE_MS_MAX)
+
+    def give_back(self, session: ChargedSession, client_id: str | None, count: int) -> None:
+        """Take back partitions that were not created or deleted."""
+        client, now_ms = self._client_of(session, client_id), self._charging.clock.monotonic_ms()
+        self._charging.quotas.give_back(client, count, now_ms)
+
     def _client_of(self, session: ChargedSession, client_id: str | None) -> QuotaClient:
         if self._client is None:
             self._client = QuotaClient(session.rights.user, client_id)

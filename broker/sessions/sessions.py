@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Protocol
 
 from broker.config import BROKER_LISTENER, MILL_LISTENER, BrokerConfig, InForce
+from broker.quotas.connection_rates import ConnectionRates
 from broker.sessions.login import CredentialKey, Login
 from broker.sessions.reception import CountedSession
 
@@ -127,6 +128,8 @@ class Sessions:
         self._settings = settings
         self._clients = ConnectionCounts()
         self._pots = {name: ConnectionCounts() for name in POTS}
+        self.rates = ConnectionRates()
+        """The new connections of addresses with a quota."""
 
     @property
     def buffer_bytes(self) -> int:
@@ -140,7 +143,12 @@ class Sessions:
     def admit(self, session: SweptSession, now_ms: int) -> str:
         """Admit a session and return an empty string, or return the limit that it exceeds."""
         tally, host = self.tally(session.listener_name), session.peer_host
-        refusal = tally.refusal(self._settings.config, host, now_ms)
+        refusal = ""
+        if session.listener_name not in (MILL_LISTENER, BROKER_LISTENER):
+            # This limit is the first one, so that a flood of one address does not use up the
+            # limits of all.
+            refusal = self.rates.refusal(host, now_ms)
+        refusal = refusal or tally.refusal(self._settings.config, host, now_ms)
         if not refusal:
             self._admitted_count += 1
             session.number = self._admitted_count

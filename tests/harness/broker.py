@@ -59,8 +59,9 @@ class BrokerProcess:
         is the port on which this broker really listens, if the other brokers connect through a
         proxy. `within` is its network namespace, if it does not run on the loopback. `tls` are the
         files for a further listener, NET, with TLS; the BROKER listener then uses TLS, too. With
-        `needs_login` clients of NET must log in; the user `shop` needs no ACLs. With `joins` the
-        broker joins the cluster of `voters`, which already exists.
+        `needs_login` clients of NET must log in; the users `shop` and `root` need no ACLs, and NET
+        opens when one of them has a password. With `joins` the broker joins the cluster of
+        `voters`, which already exists.
         """
         self.folder = folder
         self.node_id = node_id
@@ -81,7 +82,7 @@ class BrokerProcess:
         self._tls = tls
         self._needs_login = needs_login
         self._joins = joins
-        self._rights = {"super.users": "User:shop"} if needs_login else {}
+        self._rights = {"super.users": "User:shop;User:root"} if needs_login else {}
         self.code = ROOT
         """The folder of the broker's code. Another version of the broker has another folder."""
         self.host = self._within.host_of(node_id)

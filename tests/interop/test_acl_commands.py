@@ -30,7 +30,8 @@ def broker(
     folder = tmp_path_factory.mktemp("broker")
     settings = {"group.initial.rebalance.delay.ms": 0}
     with BrokerProcess(folder, settings, tls=authority.write(), needs_login=True) as running:
-        give_password(running.bootstrap, "web", PASSWORD)
+        for user in ("root", "web"):
+            give_password(running.bootstrap, user, PASSWORD)
         yield running
 
 

@@ -46,6 +46,7 @@ from protocol.wire.records import build_batch
 from tests.sim.disk import SimDisk
 from tests.sim.world import SimWorld
 from tests.unit.broker.cluster.kit import registration
+from tests.unit.broker.security.acls import NotedDenials
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, broker_config
 
 LOG_CONFIG = LogConfig(segment_bytes=1_000, segment_ms=LONG_MAX)
@@ -96,7 +97,7 @@ def started(
     )
     driver = QuorumDriver(quorum, own, world, NoPeers())
     controller = ControllerDriver(
-        Controller(config, world.chance), OrderLimits(100, 50), driver, world
+        Controller(config, world.chance, NotedDenials()), OrderLimits(100, 50), driver, world
     )
     snapshotter = Snapshotter(own, driver, world.clock, limits)
     metadata = Metadata(own, driver, Loader(own), controller, snapshotter)
