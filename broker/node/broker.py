@@ -241,9 +241,8 @@ class Broker:
     def _open_to_clients(self) -> None:
         """Open the client listeners once, unless the broker is already stopping.
 
-        A broker of a cluster must be unfenced before. While all brokers restart, all of them are
-        fenced. If they were open to clients, Metadata would name no broker, and librdkafka (2.16)
-        would never connect to them again.
+        A broker of a cluster must be unfenced before. While all brokers are fenced, Metadata would
+        name no broker, and librdkafka (2.16) would never connect to them again.
         """
         if self.is_serving and not self._is_open_to_clients:
             self._is_open_to_clients = True
