@@ -27,8 +27,6 @@ from tests.harness.processes import Server
 from tests.harness.wait import wait_until
 from tests.harness.wire import WireClient
 
-ROOT = Path(__file__).resolve().parents[2]
-
 VERSION = "4.3.1"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 

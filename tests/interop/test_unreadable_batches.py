@@ -6,7 +6,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,11 @@ from protocol.wire.records import (
     read_header,
     with_records,
 )
+from tests.harness import ROOT
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import WireClient, create, produce, produce_request
 
 pytestmark = pytest.mark.live
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
