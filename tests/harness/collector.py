@@ -8,7 +8,7 @@ with CollectorProcess(tmp_path, broker.mill_bootstrap) as collector:
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -104,6 +104,15 @@ class TopicReader:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+Read = Callable[..., TopicReader]
+"""A function that starts to read a topic: the fixture `read` of `tests/interop`."""
+
+
+def inputs(topic: str, **keys: object) -> dict[str, object]:
+    """Return a section with one input: every watched file goes to this topic."""
+    return {"inputs": [{"paths": ["watched/**"], "topic": topic, **keys}], "scan_interval": "1s"}
 
 
 class GroupOfTheStream:

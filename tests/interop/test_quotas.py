@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -23,12 +23,6 @@ COUNT, SIZE_BYTES = 60, 50_000
 
 WAITED_S_MIN = 3.0
 """The megabyte above the burst takes five seconds, less the time of the burst."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture

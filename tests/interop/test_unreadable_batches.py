@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,12 +24,6 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.wire import WireClient, create, produce, produce_request
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("unreadable")) as broker:
-        yield broker
 
 
 def send(client: WireClient, topic: str, payload: bytes, codec: Codec, value: bytes = b"v") -> None:
