@@ -60,7 +60,7 @@ def test_each_record_comes_out_once_when_kafka_is_killed(tmp_path: Path) -> None
     rng = seeded("killed Kafka in transactions")
     with KafkaProcess(tmp_path, properties=consumer_scenarios.SERVER) as kafka:
         connected(
-            kafka,
+            kafka.bootstrap,
             lambda cluster: transaction_scenarios.exactly_once_with_kills(
                 cluster, kafka, rng, KILLS
             ),
