@@ -11,7 +11,7 @@ import gc
 import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -38,6 +38,10 @@ LATE = (
 )
 """Warnings that brokers cause because they learn of a new topic with a delay, for example of the
 offsets topic. The Python clients log them with Kafka too, and retry."""
+
+
+RunMain = Callable[..., str]
+"""The fixture `run_main`."""
 
 
 @pytest.fixture
@@ -88,6 +92,19 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
     """Return a connection to the module's broker."""
     with WireClient(broker.bootstrap) as connected:
         yield connected
+
+
+@pytest.fixture
+def run_main(capsys: pytest.CaptureFixture[str]) -> RunMain:
+    """Return a function that runs the `main` of a command in this process, with an expected exit
+    code. It returns what the command prints."""
+
+    def run(main: Callable[[list[str]], int], *words: str, code: int = 0) -> str:
+        assert main([*words]) == code, capsys.readouterr()
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    return run
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from appliance.cli.app import main
 from tests.harness.broker import BrokerProcess
+from tests.interop.conftest import RunMain
 
 pytestmark = pytest.mark.live
 
@@ -26,15 +27,9 @@ WAITED_S_MIN = 3.0
 
 
 @pytest.fixture
-def quota(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def quota(broker: BrokerProcess, run_main: RunMain) -> RunMain:
     """Return a function that runs `millrace quota` and returns what it prints."""
-
-    def run(*words: str, code: int = 0) -> str:
-        assert main(["quota", *words, "-b", broker.bootstrap]) == code, capsys.readouterr()
-        said = capsys.readouterr()
-        return said.out + said.err
-
-    return run
+    return lambda *words, **code: run_main(main, "quota", *words, "-b", broker.bootstrap, **code)
 
 
 class Throttles:
