@@ -168,7 +168,7 @@ class _Race:
         watched = collector.home / "watched" / KEY
         os.link(self._source, watched)
         try:
-            return self._timed(lambda: collector.spawn("--once"), collector.log_text)
+            return self._timed(lambda: collector.launch("--once"), collector.log_text)
         finally:
             shutil.rmtree(folder)
 

@@ -242,7 +242,7 @@ def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_o
         second.log_file = tmp_path / "second.log"
         pair, written = [first, second], list[bytes]()
         try:
-            second.process = second.spawn()
+            second.spawn()
             with (first.home / "watched/text/a.log").open("ab", buffering=0) as log:
 
                 def ended() -> list[CollectorProcess]:
@@ -331,7 +331,7 @@ def test_a_collector_started_before_its_broker_waits_for_it(tmp_path: Path) -> N
     broker = BrokerProcess(tmp_path / "broker")
     collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section("t.wait"))
     (collector.home / "watched/text/a.log").write_bytes(b"early\n")
-    collector.process = collector.spawn()
+    collector.spawn()
     try:
         wait_until(
             lambda: [p.code for p in collector.status().problems] == ["broker"], 20, "the problem"
@@ -344,6 +344,4 @@ def test_a_collector_started_before_its_broker_waits_for_it(tmp_path: Path) -> N
             reader.close()
             assert collector.stop() == 0
     finally:
-        if collector.process is not None:
-            collector.process.send_signal(signal.SIGKILL)
-            collector.process.wait()
+        collector.kill9()

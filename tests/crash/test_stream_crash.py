@@ -158,8 +158,8 @@ def test_counts_of_an_unreleased_version_are_refused_and_another_database_is_fil
         assert stream.stop() == 0
         with rig.mysql.connect(rig.database) as connection, connection.cursor() as cursor:
             cursor.execute("UPDATE schema_version SET version = 3")
-        stream.spawn_run()
-        assert stream.wait_exit(DEADLINE_S) == EXIT_SETTINGS
+        stream.spawn()
+        assert stream.wait(DEADLINE_S) == EXIT_SETTINGS
         assert " ERROR stream MySQL has counts of version 3, " in stream.log_text()
         assert "Traceback" not in stream.log_text()
     # Follow the message's advice and name another database. Redis must then show its counts.
@@ -198,7 +198,7 @@ def test_a_driver_that_wakes_after_its_successor_changes_nothing(rig: Rig) -> No
         rig.check_exact()
         query = new.details()["query_id"]
         old.send(signal.SIGCONT)
-        assert old.wait_exit(DEADLINE_S) == 75
+        assert old.wait(DEADLINE_S) == 75
         assert rig.totals() == rig.expected()
         assert rig.live() == rig.expected()[0]
         rig.send(500)

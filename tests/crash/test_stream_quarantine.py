@@ -111,7 +111,7 @@ class Rig:
             assert code == 1, self.stream.log_text()[-4_000:]
             self.stream.process = None
             self.restarts += 1
-            self.stream.spawn_run()
+            self.stream.spawn()
         try:
             status = self.stream.status()
         except StatusUnavailable:

@@ -62,6 +62,10 @@ class TempMill:
         self.home.config_file.parent.mkdir(parents=True, exist_ok=True)
         self.home.config_file.write_text(f"{text}\nports: {{{ports}}}\n")
 
+    def bootstrap(self, *ids: int) -> str:
+        """Return the addresses of these brokers, for `bootstrap.servers`."""
+        return ",".join(f"127.0.0.1:{self.ports['host'] + one - 1}" for one in ids)
+
     def run(self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S) -> "Result":
         """Run one command. Return its output and exit code."""
         with self.begin(*arguments) as process:
@@ -152,3 +156,9 @@ collector: {inputs: []}
 stream: {metrics: []}
 monitor: {listen: 127.0.0.1:8090}
 """
+
+
+def brokers_only(brokers: str) -> str:
+    """Return a configuration with these brokers (`cluster.brokers`), Redis and the monitor."""
+    text = SERVERS_ONLY.replace("cluster: {", f"cluster: {{brokers: {brokers}, ")
+    return text + "sinks: {mysql: null}\n"

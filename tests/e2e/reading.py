@@ -113,7 +113,7 @@ class Reading:
     def _consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
             {
-                "bootstrap.servers": f"127.0.0.1:{self.mill.ports['host']}",
+                "bootstrap.servers": self.mill.bootstrap(1),
                 "group.id": "reader-of-a-test",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,

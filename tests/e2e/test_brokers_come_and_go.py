@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
+from tests.e2e.mill import TempMill, brokers_only, temp_mill
 from tests.harness.collector import TopicReader
 from tests.harness.number_writer import NumberWriter
 from tests.harness.wait import wait_until
@@ -18,21 +18,11 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 PARTITIONS = 3
 
 
-def listed(brokers: str) -> str:
-    return SERVERS_ONLY.replace("cluster: {", f"cluster: {{brokers: {brokers}, ") + (
-        "sinks: {mysql: null}\n"
-    )
-
-
 @pytest.fixture(scope="module")
 def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
     with temp_mill(tmp_path_factory.mktemp("come") / "mill") as made:
-        made.write_config(listed("3"))
+        made.write_config(brokers_only("3"))
         yield made
-
-
-def bootstrap(mill: TempMill, *ids: int) -> str:
-    return ",".join(f"127.0.0.1:{mill.ports['host'] + one - 1}" for one in ids)
 
 
 def pids(mill: TempMill) -> dict[str, int]:
@@ -48,16 +38,16 @@ def voters(mill: TempMill) -> set[int]:
 
 def test_brokers_come_and_go_and_no_record_is_lost(mill: TempMill) -> None:
     mill.up()
-    admin = AdminClient({"bootstrap.servers": bootstrap(mill, 1, 3)})
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1, 3)})
     admin.create_topics([NewTopic("kept", PARTITIONS, 3)])["kept"].result(30)
-    writer = NumberWriter(bootstrap(mill, 1, 3), "kept", PARTITIONS)
+    writer = NumberWriter(mill.bootstrap(1, 3), "kept", PARTITIONS)
     writer.start()
     before = pids(mill)
 
     refused = mill.run("broker", "add", "4", "--yes")
     assert refused.code == 3
     assert "Write `brokers: [1, 2, 3, 4]` below `cluster:`" in refused.err
-    mill.write_config(listed("[1, 2, 3, 4]"))
+    mill.write_config(brokers_only("[1, 2, 3, 4]"))
     applied = mill.run("up", "--apply")
     assert applied.code == 0, applied.err
     assert {name: pid for name, pid in pids(mill).items() if name != "broker-4"} == before
@@ -65,7 +55,7 @@ def test_brokers_come_and_go_and_no_record_is_lost(mill: TempMill) -> None:
     assert added.code == 0, added.err
     assert voters(mill) == {1, 2, 3}
 
-    mill.write_config(listed("[1, 3, 4]"))
+    mill.write_config(brokers_only("[1, 3, 4]"))
     refused = mill.run("up", "--apply")
     assert refused.code != 0
     assert "`./millrace broker remove 2`" in refused.err
@@ -78,7 +68,7 @@ def test_brokers_come_and_go_and_no_record_is_lost(mill: TempMill) -> None:
 
     # The id comes back with an empty folder, and takes part again.
     shutil.rmtree(mill.home.data / "broker-2")
-    mill.write_config(listed("[1, 2, 3, 4]"))
+    mill.write_config(brokers_only("[1, 2, 3, 4]"))
     applied = mill.run("up", "--apply")
     assert applied.code == 0, applied.err
     again = mill.run("broker", "add", "2", "--yes")
@@ -88,7 +78,7 @@ def test_brokers_come_and_go_and_no_record_is_lost(mill: TempMill) -> None:
 
     writer.stop()
     assert writer.errors == []
-    reader = TopicReader(bootstrap(mill, 1, 3), "kept", list(range(PARTITIONS)))
+    reader = TopicReader(mill.bootstrap(1, 3), "kept", list(range(PARTITIONS)))
     found = sorted(int(one) for one in reader.values(writer.written))
     reader.close()
     assert found == list(range(writer.written))

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
+from tests.e2e.mill import TempMill, brokers_only, temp_mill
 from tests.harness.collector import TopicReader
 from tests.harness.number_writer import NumberWriter
 from tests.harness.wait import wait_until
@@ -23,21 +23,11 @@ PARTITIONS = 6
 BROKERS = (1, 2, 3)
 
 
-def listed(brokers: str) -> str:
-    return SERVERS_ONLY.replace("cluster: {", f"cluster: {{brokers: {brokers}, ") + (
-        "sinks: {mysql: null}\n"
-    )
-
-
 @pytest.fixture(scope="module")
 def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
     with temp_mill(tmp_path_factory.mktemp("grow") / "mill") as made:
-        made.write_config(listed("1"))
+        made.write_config(brokers_only("1"))
         yield made
-
-
-def bootstrap(mill: TempMill, *ids: int) -> str:
-    return ",".join(f"127.0.0.1:{mill.ports['host'] + one - 1}" for one in ids)
 
 
 def described(mill: TempMill) -> dict[str, list[dict[str, object]]]:
@@ -61,16 +51,16 @@ def kill_when_it_says(mill: TempMill, text: str, *command: str) -> None:
 
 def test_one_broker_becomes_three_and_no_record_is_lost(mill: TempMill) -> None:
     mill.up()
-    admin = AdminClient({"bootstrap.servers": bootstrap(mill, 1)})
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1)})
     admin.create_topics([NewTopic("kept", PARTITIONS, 1)])["kept"].result(30)
-    writer = NumberWriter(bootstrap(mill, 1), "kept", PARTITIONS)
+    writer = NumberWriter(mill.bootstrap(1), "kept", PARTITIONS)
     writer.start()
     wait_until(lambda: writer.acknowledged > 500, 30, "records are written")
 
     refused = mill.run("cluster", "grow", "--yes")
     assert refused.code == 3
     assert "Write `brokers: 3` below `cluster:`" in refused.err
-    mill.write_config(listed("3"))
+    mill.write_config(brokers_only("3"))
     applied = mill.run("up", "--apply")
     assert applied.code == 0, applied.err
     before = described(mill)
@@ -100,7 +90,7 @@ def refuse_lost_records(mill: TempMill, writer: NumberWriter, topic: str) -> Non
     """Stop the writer, and check that the topic has each of its records once."""
     writer.stop()
     assert writer.errors == []
-    reader = TopicReader(bootstrap(mill, *BROKERS), topic, list(range(PARTITIONS)))
+    reader = TopicReader(mill.bootstrap(*BROKERS), topic, list(range(PARTITIONS)))
     found = sorted(int(one) for one in reader.values(writer.written))
     reader.close()
     assert found == list(range(writer.written))
@@ -108,9 +98,9 @@ def refuse_lost_records(mill: TempMill, writer: NumberWriter, topic: str) -> Non
 
 def test_a_broker_whose_disk_was_lost_comes_back(mill: TempMill) -> None:
     mill.up()
-    admin = AdminClient({"bootstrap.servers": bootstrap(mill, *BROKERS)})
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(*BROKERS)})
     admin.create_topics([NewTopic("again", PARTITIONS, 3)])["again"].result(30)
-    writer = NumberWriter(bootstrap(mill, *BROKERS), "again", PARTITIONS)
+    writer = NumberWriter(mill.bootstrap(*BROKERS), "again", PARTITIONS)
     writer.start()
     wait_until(lambda: writer.acknowledged > 500, 30, "records are written")
     wait_until(

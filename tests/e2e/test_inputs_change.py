@@ -45,7 +45,7 @@ def test_a_saved_input_is_read_by_the_process_that_runs(mill: TempMill) -> None:
     mill.write_config(config(ACCESS, MORE))
     wait_until(lambda: collector(mill).details["inputs"] == 2, WAIT_S, "the input")
     (mill.home.folder / "watched/more/a.log").write_bytes(b"one\n")
-    reader = TopicReader(f"127.0.0.1:{mill.ports['host']}", "t.more")
+    reader = TopicReader(mill.bootstrap(1), "t.more")
     assert reader.values(1) == [b"one"]
     reader.close()
     assert collector(mill).pid == pid
@@ -81,7 +81,7 @@ def test_a_saved_template_names_topics_and_files_beyond_its_limit_are_told(mill:
             WAIT_S,
             "the file",
         )
-    reader = TopicReader(f"127.0.0.1:{mill.ports['host']}", "t.by.one")
+    reader = TopicReader(mill.bootstrap(1), "t.by.one")
     assert reader.values(1) == [b"one"]
     assert reader.headers == {b"one": [("k", b"v")]}
     reader.close()
@@ -118,7 +118,7 @@ def test_what_is_known_of_a_file_is_shown_and_changed_by_hand(mill: TempMill) ->
     assert result.code == 0, result.err
     assert json.loads(result.out)["data"]["executed"]
     assert mill.run("start", "collector").code == 0
-    reader = TopicReader(f"127.0.0.1:{mill.ports['host']}", "t.access")
+    reader = TopicReader(mill.bootstrap(1), "t.access")
     assert reader.values(4) == [b"one", b"two", b"one", b"two"]
     reader.close()
     assert mill.run("collector", "forget", "no-such.log").code == 4

@@ -17,8 +17,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.harness import ROOT
 from tests.harness.axe import violations
-from tests.harness.broker import ROOT
 from tests.harness.browser import beyond_the_edge, browser
 from tests.harness.ports import free_port
 from tests.harness.proxy import proxy

@@ -47,7 +47,7 @@ class Cluster:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.mill: TempMill = reading.mill
-        servers = ",".join(f"127.0.0.1:{self.mill.ports['host'] + index}" for index in range(3))
+        servers = self.mill.bootstrap(1, 2, 3)
         self.admin = AdminClient({"bootstrap.servers": servers})
 
     def leader(self) -> str:

@@ -15,7 +15,7 @@ from appliance.operate import lifecycle
 from appliance.supervisor.control import NoSupervisor
 from appliance.supervisor.copies import readiness
 from appliance.supervisor.effects import PartPhase
-from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
+from tests.e2e.mill import TempMill, brokers_only, temp_mill
 from tests.harness.collector import TopicReader
 from tests.harness.number_writer import NumberWriter
 from tests.harness.wait import wait_until
@@ -23,7 +23,6 @@ from tests.harness.wait import wait_until
 pytestmark = pytest.mark.live
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
-THREE = SERVERS_ONLY.replace("cluster: {", "cluster: {brokers: 3, ") + ("sinks: {mysql: null}\n")
 NOT_SERVING = tuple(state for state in PartPhase if state is not PartPhase.HEALTHY)
 DEADLINE_S = 60.0
 
@@ -32,12 +31,8 @@ DEADLINE_S = 60.0
 def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
     """Return one mill for all tests. A test can find it stopped, so each test calls `up` first."""
     with temp_mill(tmp_path_factory.mktemp("three") / "mill") as made:
-        made.write_config(THREE)
+        made.write_config(brokers_only("3"))
         yield made
-
-
-def bootstrap(mill: TempMill) -> str:
-    return ",".join(f"127.0.0.1:{mill.ports['host'] + index}" for index in range(3))
 
 
 def states(mill: TempMill) -> dict[str, str]:
@@ -73,7 +68,7 @@ def watched(mill: TempMill, *states_meant: str) -> Iterator[list[frozenset[str]]
 def test_three_brokers_start_together_and_are_one_cluster(mill: TempMill) -> None:
     told = mill.up().err
     before = {name: row["restarts"] for name, row in mill.status().items()}
-    assert f"bootstrap.servers={bootstrap(mill)}" in told
+    assert f"bootstrap.servers={mill.bootstrap(1, 2, 3)}" in told
     assert set(mill.status()) == {*BROKERS, "monitor", "redis"}
     assert all((mill.home.data / name / "meta.properties").exists() for name in BROKERS)
     listed = mill.run("broker", "list", "--json")
@@ -81,7 +76,7 @@ def test_three_brokers_start_together_and_are_one_cluster(mill: TempMill) -> Non
     logs = mill.run("logs", "-n", "3").out
     assert all(name in logs for name in BROKERS)
 
-    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1, 2, 3)})
     admin.create_topics([NewTopic("kept", -1, -1)])["kept"].result(30)
     partitions = admin.list_topics("kept", timeout=10).topics["kept"].partitions
     assert [len(one.replicas) for one in partitions.values()] == [3, 3, 3]
@@ -103,7 +98,7 @@ def test_three_brokers_start_together_and_are_one_cluster(mill: TempMill) -> Non
 def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> None:
     mill.up()
     before = {name: row["pid"] for name, row in mill.status().items()}
-    mill.write_config(THREE.replace("num.partitions: 3", "num.partitions: 5"))
+    mill.write_config(brokers_only("3").replace("num.partitions: 3", "num.partitions: 5"))
     assert "restart one after the other with `./millrace up --apply`" in mill.run("up").err
     last = controller(mill)
     with watched(mill, *NOT_SERVING) as away:
@@ -113,7 +108,7 @@ def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> No
     after = {name: row["pid"] for name, row in mill.status().items()}
     assert after["monitor"] == before["monitor"]
     assert not {after[name] for name in BROKERS} & {before[name] for name in BROKERS}
-    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1, 2, 3)})
     admin.create_topics([NewTopic("wider", -1, -1)])["wider"].result(30)
     assert len(admin.list_topics("wider", timeout=10).topics["wider"].partitions) == 5
 
@@ -149,10 +144,10 @@ def test_a_rolling_restart_takes_one_broker_at_a_time_and_no_client_sees_it(
 ) -> None:
     mill.up()
     before = {name: row["pid"] for name, row in mill.status().items()}
-    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1, 2, 3)})
     admin.create_topics([NewTopic("rolled", 1, -1)])["rolled"].result(30)
     last = controller(mill)
-    writer = NumberWriter(bootstrap(mill), "rolled")
+    writer = NumberWriter(mill.bootstrap(1, 2, 3), "rolled")
     writer.start()
     with watched(mill, *NOT_SERVING) as away:
         rolled = mill.run("restart", "--rolling")
@@ -164,7 +159,7 @@ def test_a_rolling_restart_takes_one_broker_at_a_time_and_no_client_sees_it(
     assert [name for name in after if after[name] != before[name]] == list(BROKERS)
     assert writer.errors == []
     assert writer.written > 0
-    reader = TopicReader(bootstrap(mill), "rolled", [0])
+    reader = TopicReader(mill.bootstrap(1, 2, 3), "rolled", [0])
     assert reader.values(writer.written) == [b"%d" % one for one in range(writer.written)]
     reader.close()
 
@@ -197,7 +192,7 @@ def test_a_rolling_restart_goes_on_when_its_command_is_killed(mill: TempMill) ->
 
 def test_a_broker_that_is_needed_is_stopped_by_force_alone(mill: TempMill) -> None:
     mill.up()
-    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1, 2, 3)})
     admin.create_topics([NewTopic("needed", 1, -1)])["needed"].result(30)
     assert mill.run("stop", "broker-3").code == 0
     before = mill.status()["broker-2"]["pid"]
@@ -225,17 +220,17 @@ def test_brokers_are_stopped_one_after_the_other(mill: TempMill) -> None:
     assert turns == [{"broker-1"}, {"broker-2"}, {"broker-3"}]
     log = mill.home.part_log("supervisor").read_text()
     assert "killed" not in log, log
-    mill.write_config(THREE.replace("brokers: 3, ", ""))
+    mill.write_config(brokers_only("1"))
     refused = mill.run("up")
     assert refused.code == 1
     assert "three brokers cannot shrink to one: set cluster.brokers: 3" in refused.err
-    mill.write_config(THREE)
+    mill.write_config(brokers_only("3"))
 
 
 @pytest.fixture
 def mill_of_one(tmp_path: Path) -> Iterator[TempMill]:
     with temp_mill(tmp_path / "mill") as made:
-        made.write_config(THREE.replace("brokers: 3, ", ""))
+        made.write_config(brokers_only("1"))
         made.up()
         yield made
 
@@ -243,7 +238,7 @@ def mill_of_one(tmp_path: Path) -> Iterator[TempMill]:
 def test_a_cluster_of_one_is_not_made_one_of_three(mill_of_one: TempMill) -> None:
     mill = mill_of_one
     before = {name: row["pid"] for name, row in mill.status().items()}
-    mill.write_config(THREE)
+    mill.write_config(brokers_only("3"))
     refusal = "one broker cannot grow to three yet: set cluster.brokers: 1"
     for command in (("up", "--apply"), ("restart",)):
         refused = mill.run(*command)

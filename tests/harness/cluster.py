@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority
 from tests.harness.links import Links
 from tests.harness.namespaces import Namespaces
 from tests.harness.ports import free_port
+from tests.harness.processes import Server
 from tests.harness.wait import wait_until
 
 DEADLINE_S = 30.0
 
 
-class ClusterProcesses:
+class ClusterProcesses(Server):
     """The brokers, started together."""
 
     def __init__(
@@ -120,7 +120,7 @@ class ClusterProcesses:
         self.brokers[node_id] = newcomer
         return newcomer.start()
 
-    def start(self) -> ClusterProcesses:
+    def start(self) -> Self:
         """Start every stopped broker, and wait until all are in service."""
         self.spawn()
         self.wait_until_ready()
@@ -160,25 +160,12 @@ class ClusterProcesses:
         assert controller_id is not None
         return self.brokers[controller_id]
 
-    def __enter__(self) -> ClusterProcesses:
-        try:
-            if self._proxies is not None:
-                self._proxies.start()
-            return self.start()
-        except BaseException:
-            # Without this, an interrupt before the `with` body begins would leave brokers running.
-            self._end()
-            raise
+    def __enter__(self) -> Self:
+        if self._proxies is not None:
+            self._proxies.__enter__()
+        return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    def _end(self) -> None:
+    def close(self) -> None:
         self.kill9()
         if self._proxies is not None:
             self._proxies.close()

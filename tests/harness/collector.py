@@ -5,13 +5,10 @@ with CollectorProcess(tmp_path, broker.mill_bootstrap) as collector:
     wait_until(lambda: read_topic(broker.bootstrap, "logs.text"), 10, "the line")
 """
 
-import json
-import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -21,36 +18,28 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from collector.config.settings import READER_GROUP
 from collector.send.topics import INPUT_PARTITIONS
-from protocol.status import PartStatus, fetch_status
-from tests.harness.ports import free_port
+from tests.harness.processes import PartProcess
 from tests.harness.wait import wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
-
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 20.0
 READ_EVERY_S = 0.02
 
 
-class CollectorProcess:
+class CollectorProcess(PartProcess):
     """One collector. `section` has the keys of the configuration's `collector:`."""
 
     def __init__(
         self, folder: Path, bootstrap_servers: str, section: Mapping[str, object] | None = None
     ):
+        super().__init__("collector", folder / "collector.log")
         self.home = folder / "home"
         self.data_dir = folder / "collector"
-        self.log_file = folder / "collector.log"
         self.bootstrap_servers = bootstrap_servers
         self.section = dict(section or {})
         self.topics: list[dict[str, object]] = []
-        self.status_port = free_port()
-        self.process: subprocess.Popen[bytes] | None = None
         for name in ("access", "json", "text"):
             (self.home / "watched" / name).mkdir(parents=True, exist_ok=True)
 
     def settings_object(self) -> dict[str, Any]:
-        """The object that the process reads from its settings descriptor."""
         return {
             "part": "collector",
             "section": self.section,
@@ -61,74 +50,17 @@ class CollectorProcess:
             "status": {"host": "127.0.0.1", "port": self.status_port},
         }
 
-    def spawn(self, *arguments: str, stdout: Any = None) -> subprocess.Popen[bytes]:
-        """Start a process with these settings and return without waiting for anything."""
-        reader, writer = os.pipe()
-        with self.log_file.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "collector", "--settings-fd", str(reader), *arguments],
-                cwd=ROOT,
-                pass_fds=[reader],
-                stdin=subprocess.DEVNULL,
-                stdout=log if stdout is None else stdout,
-                stderr=log,
-            )
-        os.close(reader)
-        with os.fdopen(writer, "wb") as settings:
-            settings.write(json.dumps(self.settings_object()).encode())
-        return process
-
-    def start(self, deadline_s: float = START_DEADLINE_S) -> "CollectorProcess":
-        """Start the collector and wait until it works."""
-        assert self.process is None, "the collector is running already"
-        self.process = self.spawn()
-        wait_until(lambda: self.status().ready, deadline_s, "collector ready")
-        return self
-
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run to the end with arguments such as --once. Return the exit code and the output."""
-        process = self.spawn(*arguments, stdout=subprocess.PIPE)
+        process = self.launch(*arguments, stdout=subprocess.PIPE)
         out, _ = process.communicate(timeout=120)
         return process.returncode, out.decode()
-
-    def status(self) -> PartStatus:
-        return fetch_status("127.0.0.1", self.status_port, 2.0)
-
-    def details(self) -> Mapping[str, Any]:
-        return self.status().details
-
-    def stop(self) -> int:
-        """Stop the collector cleanly. Return its exit code."""
-        return self._end(signal.SIGTERM)
-
-    def kill9(self) -> None:
-        """Kill the collector with SIGKILL."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, number: signal.Signals) -> int:
-        assert self.process is not None
-        self.process.send_signal(number)
-        code = self.process.wait(STOP_DEADLINE_S)
-        self.process = None
-        return code
-
-    def log_text(self) -> str:
-        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
-
-    def __enter__(self) -> "CollectorProcess":
-        try:
-            return self.start()
-        except BaseException:
-            # Without this, an interrupt before the `with` body begins would leave the collector
-            # running.
-            self.kill9()
-            raise
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        traceback: TracebackType | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.process is not None:
             self._end(signal.SIGKILL if kind else signal.SIGTERM)
@@ -173,6 +105,15 @@ class TopicReader:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+Read = Callable[..., TopicReader]
+"""A function that starts to read a topic: the fixture `read` of `tests/interop`."""
+
+
+def inputs(topic: str, **keys: object) -> dict[str, object]:
+    """Return a section with one input: every watched file goes to this topic."""
+    return {"inputs": [{"paths": ["watched/**"], "topic": topic, **keys}], "scan_interval": "1s"}
 
 
 class GroupOfTheStream:

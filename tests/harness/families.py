@@ -14,9 +14,10 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.harness import ROOT
 from tests.harness.fetched import need_tools
 from tests.harness.java import NEWEST, SPARKS, JavaClients, client_version
-from tests.harness.kafka import ROOT, VERSION, kafka_jars
+from tests.harness.kafka import VERSION, kafka_jars
 from tests.harness.node import KAFKAJS_VERSION, node_environment
 from tests.harness.verifiable.process import Family
 

@@ -4,11 +4,9 @@ python -m tests.harness.functions_page    writes docs/reference/functions.md
 """
 
 from itertools import groupby
-from pathlib import Path
 
 from stream.config.functions import PAGE, known_functions
-
-ROOT = Path(__file__).parents[2]
+from tests.harness import ROOT
 
 _HEAD = r"""# Functions in `where` and `value`
 

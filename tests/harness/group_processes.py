@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness import ROOT
+from tests.harness.broker import BrokerProcess
 from tests.harness.group_log import Given
 
 

@@ -13,7 +13,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.harness.maven import LOG4J_VERSION, ROOT, maven_jars
+from tests.harness import ROOT
+from tests.harness.maven import LOG4J_VERSION, maven_jars
 from tests.harness.tools import LOG4J, complaints
 
 SOURCES = ROOT / "tests" / "interop" / "java"

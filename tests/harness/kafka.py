@@ -13,7 +13,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from protocol.client.cluster import Cluster
 from protocol.messages.voters import (
@@ -23,10 +23,9 @@ from protocol.messages.voters import (
 )
 from tests.harness.maven import LOG4J_VERSION, maven_jars
 from tests.harness.ports import free_port
+from tests.harness.processes import Server
 from tests.harness.wait import wait_until
 from tests.harness.wire import WireClient
-
-ROOT = Path(__file__).resolve().parents[2]
 
 VERSION = "4.3.1"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -67,7 +66,7 @@ def kafka_jars() -> Path:
     return maven_jars(f"kafka-{VERSION}", wanted, tools=("java",), what="Apache Kafka")
 
 
-class KafkaProcess:
+class KafkaProcess(Server):
     """A cluster of `nodes` Kafka processes. `properties` are added to each server.properties."""
 
     def __init__(
@@ -96,7 +95,7 @@ class KafkaProcess:
         """The process ids of the running nodes."""
         return [process.pid for process in self.processes.values()]
 
-    def start(self) -> "KafkaProcess":
+    def start(self) -> Self:
         """Format new folders, start every stopped node, and wait until all serve."""
         self.format()
         self.spawn()
@@ -227,13 +226,5 @@ class KafkaProcess:
                 process.kill()
                 process.wait()
 
-    def __enter__(self) -> "KafkaProcess":
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self.kill9()

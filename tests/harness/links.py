@@ -18,11 +18,11 @@ import socket
 import struct
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from broker.sessions.peers import CATCH_UP_NAME
 from tests.harness.ports import free_port
+from tests.harness.processes import Server
 
 HEAD_BYTES = 14
 """Size, key, version, correlation id and the length of the client id (KIP-511's header v1)."""
@@ -31,7 +31,7 @@ CHUNK_BYTES = 1 << 16
 CALL_S = 10.0
 
 
-class Links:
+class Links(Server):
     """One listener per broker. The other brokers connect to it instead of the broker's own
     listener. Any thread may call the methods."""
 
@@ -167,7 +167,7 @@ class Links:
 
     # Start and stop.
 
-    def start(self) -> Links:
+    def start(self) -> Self:
         """Accept connections for all brokers."""
         self._thread.start()
         for node_id in self._targets:
@@ -181,17 +181,6 @@ class Links:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         self._loop.close()
-
-    def __enter__(self) -> Links:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     async def _close(self, node_ids: Iterable[int]) -> None:
         for node_id in node_ids:

@@ -24,7 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.harness import ROOT
+
 FILES = ("a.log", "b.log", "c.log", "d.log")
 TICK_S = 0.02
 OLD_EVERY = 50

@@ -3,9 +3,8 @@
 import shutil
 from pathlib import Path
 
+from tests.harness import ROOT
 from tests.harness.fetched import fetch, need_tools
-
-ROOT = Path(__file__).resolve().parents[2]
 
 LOG4J_VERSION = "2.25.4"
 FETCH_DEADLINE_S = 600.0

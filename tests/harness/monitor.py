@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -12,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sinks.config import SinksSettings
-from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness import ROOT
+from tests.harness.broker import BrokerProcess
 from tests.harness.ports import free_port
+from tests.harness.processes import launch
 
 
 class MonitorProcess:
@@ -50,15 +50,8 @@ class MonitorProcess:
             },
             "token": token,
         }
-        reading, writing = os.pipe()
-        os.write(writing, json.dumps(settings).encode())
-        os.close(writing)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "monitor", "--settings-fd", str(reading)],
-            pass_fds=[reading],
-            cwd=ROOT,
-        )
-        os.close(reading)
+        command = (sys.executable, "-m", "monitor")
+        self.process = launch(command, json.dumps(settings).encode(), cwd=ROOT)
 
     def get(self, path: str) -> Any:
         """Return the JSON response to a GET request."""

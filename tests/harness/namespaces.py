@@ -17,9 +17,9 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
+from tests.harness.processes import Server
 from tests.harness.wait import wait_until
 
 LOOPBACK_HOST = "127.0.0.1"
@@ -59,7 +59,7 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, timeout=DEADLINE_S)
 
 
-class Namespaces:
+class Namespaces(Server):
     """One namespace for each broker, and the routes between them."""
 
     def __init__(self, node_ids: Sequence[int]) -> None:
@@ -113,7 +113,7 @@ class Namespaces:
 
     # Start and stop.
 
-    def start(self) -> Namespaces:
+    def start(self) -> Self:
         ip("link", "set", "lo", "up")
         FORWARDING.write_text("1")
         for node_id in self._node_ids:
@@ -144,18 +144,3 @@ class Namespaces:
         for holder in self._holders.values():
             holder.kill()
             holder.wait()
-
-    def __enter__(self) -> Namespaces:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,8 +8,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from tests.harness import ROOT
 from tests.harness.fetched import fetch, need_tools
-from tests.harness.kafka import ROOT
 
 KAFKAJS_VERSION = "2.2.4"
 INSTALL_DEADLINE_S = 180.0

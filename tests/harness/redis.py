@@ -5,14 +5,14 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import redis
 
 from sinks.config import RedisSettings
 from tests.harness.ports import free_port
+from tests.harness.processes import ServerProcess
 from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
@@ -35,18 +35,18 @@ DEFAULT_RIGHTS = [
 ]
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """One redis-server process. `kill9` and `start` may alternate."""
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
         program = shutil.which("redis-server")
         if program is None:
             pytest.skip("redis-server is not installed")
+        super().__init__("redis-server", folder / "redis.log")
         self._program = program
         self._folder = folder
         self._durable = durable
         self.port = free_port()
-        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def settings(self) -> RedisSettings:
@@ -63,7 +63,7 @@ class RedisServer:
         """Return a client without a password, like a user's redis-cli."""
         return redis.Redis(port=self.port, decode_responses=True)
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Start the server and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
         users = self._folder / "users.acl"
@@ -77,13 +77,14 @@ class RedisServer:
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
         arguments += ["--save", "", "--appendonly", durable, "--appendfsync", "always"]
         arguments += ["--aclfile", str(users)]
-        with (self._folder / "redis.log").open("ab") as log:
+        with self.log_file.open("ab") as log:
             self.process = subprocess.Popen([self._program, *arguments], stdout=log, stderr=log)
         wait_until(lambda: self.client().ping(), 20, "redis answers")
         writer: Any = self.client()
         writer.execute_command("ACL", "SETUSER", "default", "reset", *DEFAULT_RIGHTS)
         # The mill's own user may access only keys below `mill:`, not even the empty key.
         writer.execute_command("ACL", "SETUSER", "mill", "resetkeys", "~mill:*")
+        return self
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[Callable[[], bool]]:
@@ -102,29 +103,6 @@ class RedisServer:
             yield holds_back
         finally:
             client.client_unpause()
-
-    def kill9(self) -> None:
-        """Send SIGKILL, and wait until the process is gone."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def __enter__(self) -> "RedisServer":
-        try:
-            self.start()
-        except BaseException:
-            self.kill9()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill9()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ import re
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -25,9 +24,9 @@ from stream.config.format_files import Format, shipped_names
 from stream.config.formats import COMMON_COLUMNS, FORMAT_COLUMNS
 from stream.config.functions import known_functions
 from stream.config.input_section import ParsedInputSection
+from tests.harness import ROOT
 from tests.harness.reference_tables import MORE_OF_KEY, VALUE_FIELDS
 
-ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 
 CONFIGURATION, INPUTS, METRICS = "configuration.md", "inputs.md", "metrics.md"

@@ -22,9 +22,9 @@ from sinks.estimates import note_of
 from sinks.values import Measure
 from stream.config.format_files import find_format, shipped_names
 from stream.config.formats import ADDRESSES, COMMON_COLUMNS, FORMAT_COLUMNS
+from tests.harness import ROOT
 from tests.harness.reference_facts import (
     REFERENCE,
-    ROOT,
     columns_of,
     format_names,
     models,

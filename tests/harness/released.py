@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness import ROOT
+from tests.harness.broker import BrokerProcess
 
 RELEASED = "c9e45188d1bec3ad0fb54a548b66310ed5e1ec57"
 """The commit of 1.0.0-rc1: the first one whose CHANGELOG.md names it."""

@@ -14,13 +14,13 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pyspark
 
 from appliance.machine.java import find_java
 from tests.harness.ports import free_port
+from tests.harness.processes import Server
 from tests.harness.wait import wait_until
 
 START_DEADLINE_S = 90.0
@@ -85,7 +85,7 @@ class EventLog:
                         yield _Task(info["Executor ID"], *times, count)
 
 
-class SparkCluster:
+class SparkCluster(Server):
     """A Spark cluster on this machine. `url` is the value for `stream.master`, and `settings` are
     for `stream.spark`."""
 
@@ -174,26 +174,15 @@ class SparkCluster:
                 stderr=log,
             )
 
-    def __enter__(self) -> "SparkCluster":
+    def start(self) -> Self:
+        """Start the master and all workers."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self.start_master()
-            for number in self.workers:
-                self.start_worker(number)
-        except BaseException:
-            self._end()
-            raise
+        self.start_master()
+        for number in self.workers:
+            self.start_worker(number)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    def _end(self) -> None:
+    def close(self) -> None:
         for process in self._processes.values():
             process.kill()
             process.wait()

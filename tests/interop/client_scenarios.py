@@ -37,6 +37,20 @@ class Killable(Protocol):
     def start(self) -> object: ...
 
 
+def connected(bootstrap: str, test: Callable[[Cluster], Awaitable[None]]) -> None:
+    """Run a test with a connected cluster."""
+
+    async def run() -> None:
+        cluster = Cluster(bootstrap, client_id="test")
+        await cluster.start(30_000)
+        try:
+            await test(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
 async def read_all(
     cluster: Cluster, tps: list[TopicPartition], count: int, deadline_s: float = 30.0
 ) -> dict[TopicPartition, list[bytes | None]]:

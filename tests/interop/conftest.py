@@ -1,8 +1,9 @@
-"""A fixture that fails a test when an unmodified client logs a warning, which shows a broker
-defect.
+"""Brokers that the tests of a module share, and clients of them.
 
-A module enables it with `pytest.mark.usefixtures("no_complaints")`. A test that causes warnings on
-purpose, for example by killing the broker or fencing a member, lists patterns of these warnings:
+The fixture `no_complaints` fails a test when an unmodified client logs a warning, which shows a
+broker defect. A module enables it with `pytest.mark.usefixtures("no_complaints")`. A test that
+causes warnings on purpose, for example by killing the broker or fencing a member, lists patterns of
+these warnings:
 `@pytest.mark.provokes("pattern", ...)`.
 """
 
@@ -10,14 +11,20 @@ import gc
 import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from appliance.config.replication import replication_settings
+from sinks.config import SinksSettings
+from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority, new_test_authority
 from tests.harness.cluster import ClusterProcesses
+from tests.harness.collector import Read, TopicReader
+from tests.harness.mysql import MySqlServer
+from tests.harness.redis import RedisServer
 from tests.harness.tools import warnings_of
+from tests.harness.wire import WireClient
 
 LIBRDKAFKA = re.compile(r"^%[0-9]\|.*", re.MULTILINE)
 """A line that librdkafka prints to the standard error, past Python's logging."""
@@ -31,6 +38,10 @@ LATE = (
 )
 """Warnings that brokers cause because they learn of a new topic with a delay, for example of the
 offsets topic. The Python clients log them with Kafka too, and retry."""
+
+
+RunMain = Callable[..., str]
+"""The fixture `run_main`."""
 
 
 @pytest.fixture
@@ -63,6 +74,57 @@ def no_complaints(
             if one.levelno >= logging.WARNING
         ]
     assert [one for one in said if not any(re.search(each, one) for each in provoked)] == []
+
+
+@pytest.fixture(scope="module")
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """Return a broker for all tests of a module. A module can set `SETTINGS` to add broker
+    settings."""
+    settings = getattr(request.module, "SETTINGS", {})
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    """Return a connection to the module's broker."""
+    with WireClient(broker.bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def run_main(capsys: pytest.CaptureFixture[str]) -> RunMain:
+    """Return a function that runs the `main` of a command in this process, with an expected exit
+    code. It returns what the command prints."""
+
+    def run(main: Callable[[list[str]], int], *words: str, code: int = 0) -> str:
+        assert main([*words]) == code, capsys.readouterr()
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    return run
+
+
+@pytest.fixture
+def read(broker: BrokerProcess) -> Iterator[Read]:
+    """Return a function that starts to read a topic. The readers are closed after the test."""
+    readers: list[TopicReader] = []
+
+    def begin(topic: str, *partitions: int) -> TopicReader:
+        readers.append(TopicReader(broker.bootstrap, topic, partitions or (0, 1, 2)))
+        return readers[-1]
+
+    yield begin
+    for reader in readers:
+        reader.close()
+
+
+@pytest.fixture
+def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSettings:
+    """Return settings of both sinks: a new database, and an empty Redis."""
+    return SinksSettings(mysql=mysql_server.new_database(), redis=redis_server.settings)
 
 
 @pytest.fixture(scope="module")

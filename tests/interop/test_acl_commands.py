@@ -17,6 +17,7 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority
 from tests.harness.secured import give_password
 from tests.harness.wait import wait_until
+from tests.interop.conftest import RunMain
 
 pytestmark = pytest.mark.live
 
@@ -38,25 +39,20 @@ def broker(
 class Commands:
     """Runs both commands, and returns their output."""
 
-    def __init__(self, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, broker: BrokerProcess, run_main: RunMain) -> None:
         self._address = broker.bootstrap
-        self._capsys = capsys
+        self._run = run_main
 
     def acl(self, *words: str, code: int = 0) -> str:
-        assert main(["acl", *words, "-b", self._address]) == code, self._capsys.readouterr()
-        said = self._capsys.readouterr()
-        return said.out + said.err
+        return self._run(main, "acl", *words, "-b", self._address, code=code)
 
     def kafka(self, *words: str, code: int = 0) -> str:
-        connected = ("--bootstrap-server", self._address, *words)
-        assert acls.main(connected) == code, self._capsys.readouterr()
-        said = self._capsys.readouterr()
-        return said.out + said.err
+        return self._run(acls.main, "--bootstrap-server", self._address, *words, code=code)
 
 
 @pytest.fixture
-def commands(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Iterator[Commands]:
-    made = Commands(broker, capsys)
+def commands(broker: BrokerProcess, run_main: RunMain) -> Iterator[Commands]:
+    made = Commands(broker, run_main)
     yield made
     for resource in ("--topic", "--group"):
         made.kafka("--remove", "--force", resource, "*", "--resource-pattern-type", "match")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.broker import ROOT
+from tests.harness import ROOT
 from tests.harness.released import released_code
 
 SCRIPT = """

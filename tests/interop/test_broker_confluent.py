@@ -3,7 +3,6 @@
 import importlib
 import shutil
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,10 +30,7 @@ IDLE_S = 4
 ASKED = 5
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), {"num.partitions": 3}) as process:
-        yield process
+SETTINGS = {"num.partitions": 3}
 
 
 @pytest.fixture(scope="module")

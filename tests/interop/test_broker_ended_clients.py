@@ -6,7 +6,6 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -52,18 +51,6 @@ for number in range(int(sys.argv[3])):
 assert producer.flush(60) == 0
 print(delivered)
 """
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap) as client:
-        yield client
 
 
 def end_offset(broker: BrokerProcess, topic: str) -> int:

@@ -5,7 +5,6 @@ tests/unit/broker tests the limits on connections, on requests in flight and on 
 
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -45,18 +44,6 @@ SETTINGS = {
     "max.incremental.fetch.session.cache.slots": 2,
     "max.incremental.fetch.session.cache.partitions": 5,
 }
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap) as client:
-        yield client
 
 
 def refused(broker: BrokerProcess, frame: bytes, words: str) -> bool:

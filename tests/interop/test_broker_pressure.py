@@ -3,7 +3,6 @@
 import os
 import select
 import socket
-from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -49,21 +48,11 @@ PACKED_BYTES = 19 << 20
 """The unpacked size of a small batch, just below the limit for unpacking."""
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {
-        "max.connections.per.ip": 1_000,
-        "log.retention.ms": -1,
-        "log.retention.check.interval.ms": 200,
-    }
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap) as client:
-        yield client
+SETTINGS = {
+    "max.connections.per.ip": 1_000,
+    "log.retention.ms": -1,
+    "log.retention.check.interval.ms": 200,
+}
 
 
 def memory_bytes(broker: BrokerProcess) -> int:

@@ -39,12 +39,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap) as client:
-        yield client
-
-
 # Produce.
 
 

@@ -32,7 +32,9 @@ from protocol.messages.offsets import (
 from protocol.messages.producer_ids import InitProducerIdRequest
 from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.types import Uuid
-from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness import ROOT
+from tests.harness.broker import BrokerProcess
+from tests.harness.processes import launch
 from tests.harness.wait import wait_until
 from tests.harness.wire import WireClient, create, fetch_request, produce, read_values
 
@@ -252,19 +254,10 @@ def test_wrong_settings_end_with_2_and_name_every_fault(tmp_path: Path) -> None:
 
 def test_what_is_no_settings_object_ends_with_2(tmp_path: Path) -> None:
     for text in (b"", b"{", b"[1]", json.dumps({"part": "broker-1"}).encode()):
-        reader, writer = os.pipe()
-        os.write(writer, text)
-        os.close(writer)
-        done = subprocess.run(
-            [sys.executable, "-m", "broker", "--settings-fd", str(reader)],
-            cwd=ROOT,
-            pass_fds=[reader],
-            capture_output=True,
-            timeout=20,
-            check=False,
-        )
-        os.close(reader)
-        assert done.returncode == 2, done.stderr
+        command = (sys.executable, "-m", "broker")
+        process = launch(command, text, cwd=ROOT, stderr=subprocess.PIPE)
+        _, told = process.communicate(timeout=20)
+        assert process.returncode == 2, told
 
 
 def test_a_folder_in_use_or_of_another_cluster_is_refused(tmp_path: Path) -> None:

@@ -1,17 +1,15 @@
 """Our client's guarantees with our real broker, even if the broker is killed."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from protocol.client.cluster import Cluster
 from tests.harness.broker import BrokerProcess
 from tests.harness.cluster import ClusterProcesses
 from tests.harness.seed import seeded
 from tests.interop import client_scenarios as scenarios
 from tests.interop import consumer_scenarios, mixed_group, transaction_scenarios
+from tests.interop.client_scenarios import connected
 
 pytestmark = pytest.mark.live
 
@@ -19,18 +17,6 @@ KILLS = 3
 TRANSACTION_KILLS = 2
 
 SETTINGS = consumer_scenarios.SERVER
-
-
-def connected(bootstrap: str, test: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def run() -> None:
-        cluster = Cluster(bootstrap, client_id="test")
-        await cluster.start(10_000)
-        try:
-            await test(cluster)
-        finally:
-            await cluster.close()
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("codec", scenarios.CODECS)

@@ -1,16 +1,15 @@
 """Our client's guarantees with Apache Kafka, in the same scenarios as with our broker."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from protocol.client.cluster import Cluster
 from tests.harness.kafka import KafkaProcess
 from tests.harness.seed import seeded
 from tests.interop import client_scenarios as scenarios
 from tests.interop import consumer_scenarios, mixed_group, transaction_scenarios
+from tests.interop.client_scenarios import connected
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -24,54 +23,44 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
         yield process
 
 
-def connected(kafka: KafkaProcess, test: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def run() -> None:
-        cluster = Cluster(kafka.bootstrap, client_id="test")
-        await cluster.start(30_000)
-        try:
-            await test(cluster)
-        finally:
-            await cluster.close()
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize("codec", scenarios.CODECS)
 def test_round_trip(kafka: KafkaProcess, codec: str) -> None:
-    connected(kafka, lambda cluster: scenarios.round_trip(cluster, codec))
+    connected(kafka.bootstrap, lambda cluster: scenarios.round_trip(cluster, codec))
 
 
 @pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda scenario: scenario.__name__)
 def test_scenario(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
-    connected(kafka, scenario)
+    connected(kafka.bootstrap, scenario)
 
 
 @pytest.mark.parametrize("scenario", consumer_scenarios.ALL, ids=lambda s: s.__name__)
 def test_consumer(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
-    connected(kafka, scenario)
+    connected(kafka.bootstrap, scenario)
 
 
 @pytest.mark.parametrize("scenario", transaction_scenarios.ALL, ids=lambda s: s.__name__)
 def test_transactional_producer(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
-    connected(kafka, scenario)
+    connected(kafka.bootstrap, scenario)
 
 
 @pytest.mark.parametrize("scenario", mixed_group.ALL, ids=lambda s: s.__name__)
 def test_mixed_group(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
-    connected(kafka, scenario)
+    connected(kafka.bootstrap, scenario)
 
 
 def test_nothing_is_lost_doubled_or_reordered_when_kafka_is_killed(tmp_path: Path) -> None:
     rng = seeded("killed Kafka")
     with KafkaProcess(tmp_path) as kafka:
-        connected(kafka, lambda cluster: scenarios.load_with_kills(cluster, kafka, rng, KILLS))
+        connected(
+            kafka.bootstrap, lambda cluster: scenarios.load_with_kills(cluster, kafka, rng, KILLS)
+        )
 
 
 def test_each_record_comes_out_once_when_kafka_is_killed(tmp_path: Path) -> None:
     rng = seeded("killed Kafka in transactions")
     with KafkaProcess(tmp_path, properties=consumer_scenarios.SERVER) as kafka:
         connected(
-            kafka,
+            kafka.bootstrap,
             lambda cluster: transaction_scenarios.exactly_once_with_kills(
                 cluster, kafka, rng, KILLS
             ),

@@ -6,7 +6,7 @@ leaders of its topics are on different nodes.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
@@ -19,6 +19,7 @@ from protocol.client.fetcher import Fetcher
 from protocol.client.group import OffsetAndMetadata, commit_offsets, fetch_offsets
 from protocol.client.producer import Producer
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from tests.interop.client_scenarios import connected
 
 COUNT = 500
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -31,18 +32,6 @@ def bootstrap() -> Iterator[str]:
     brokers = owner.list_topics(timeout=10).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     owner.flush(1)
-
-
-def connected(bootstrap: str, test: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def run() -> None:
-        cluster = Cluster(bootstrap, client_id="test")
-        await cluster.start(10_000)
-        try:
-            await test(cluster)
-        finally:
-            await cluster.close()
-
-    asyncio.run(run())
 
 
 async def partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:

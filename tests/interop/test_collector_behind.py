@@ -1,7 +1,6 @@
 """An old file and a live one go to the same partition. The old file waits until the stream has
 read its earlier lines."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,6 @@ def partition_of(name: str) -> int:
 
 LIVE = "live.log"
 OLD = next(name for n in range(99) if partition_of(name := f"old-{n}.log") == partition_of(LIVE))
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 def test_the_group_is_the_streams() -> None:

@@ -4,44 +4,16 @@ import base64
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.broker import BrokerProcess
-from tests.harness.collector import CollectorProcess, TopicReader
+from tests.harness.collector import CollectorProcess, Read, inputs
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
-Read = Callable[..., TopicReader]
-
-
-@pytest.fixture
-def read(broker: BrokerProcess) -> Iterator[Read]:
-    """Return a function that starts to read a topic. The readers are closed after the test."""
-    readers: list[TopicReader] = []
-
-    def begin(topic: str, *partitions: int) -> TopicReader:
-        readers.append(TopicReader(broker.bootstrap, topic, partitions or (0, 1, 2)))
-        return readers[-1]
-
-    yield begin
-    for reader in readers:
-        reader.close()
-
-
-def inputs(topic: str, **keys: object) -> dict[str, object]:
-    return {"inputs": [{"paths": ["watched/**"], "topic": topic, **keys}], "scan_interval": "1s"}
 
 
 def test_a_line_as_long_as_allowed_is_one_record(

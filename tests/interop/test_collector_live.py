@@ -7,7 +7,6 @@ import signal
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported wi
 
 from protocol.client.partitioner import partition_for_key
 from tests.harness.broker import BrokerProcess
-from tests.harness.collector import CollectorProcess, TopicReader
+from tests.harness.collector import CollectorProcess, Read, inputs
 from tests.harness.logs import shared_log
 from tests.harness.wait import wait_until
 
@@ -30,33 +29,6 @@ pytestmark = pytest.mark.live
 QUEUED_EVENTS_MAX = Path("/proc/sys/fs/inotify/max_queued_events")
 """The number of events that a process can leave unread; later events are lost, and the kernel
 reports it."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
-Read = Callable[..., TopicReader]
-
-
-@pytest.fixture
-def read(broker: BrokerProcess) -> Iterator[Read]:
-    """Return a function that starts to read a topic. The readers are closed after the test."""
-    readers: list[TopicReader] = []
-
-    def begin(topic: str, *partitions: int) -> TopicReader:
-        readers.append(TopicReader(broker.bootstrap, topic, partitions or (0, 1, 2)))
-        return readers[-1]
-
-    yield begin
-    for reader in readers:
-        reader.close()
-
-
-def inputs(topic: str, **keys: object) -> dict[str, object]:
-    return {"inputs": [{"paths": ["watched/**"], "topic": topic, **keys}], "scan_interval": "1s"}
 
 
 def drop(source: Path, target: Path) -> bytes:

@@ -203,14 +203,13 @@ def test_brokers_that_are_away_are_told_with_the_moment_since_when(
         wait_until(lambda: told() == "", 30, "no problem")
     broker.stop()
     late = CollectorProcess(tmp_path, broker.mill_bootstrap, section(("watched/**", "t")))
-    late.process = late.spawn()
+    late.spawn()
     collector = late
     try:
         wait_until(lambda: "not reached since" in told(), 30, "the problem at the start")
         assert since_ms() >= after_ms - 1_000
     finally:
-        late.process.kill()
-        late.process.wait()
+        late.kill9()
 
 
 def once(tmp_path: Path, bootstrap: str) -> CollectorProcess:
@@ -244,7 +243,7 @@ def test_one_whose_brokers_stall_gives_up_and_says_what_is_missing(
     collector = Impatient(tmp_path, broker.mill_bootstrap, wanted)
     path = collector.home / "watched/text/a.log"
     path.write_bytes(b"".join(b"%0100d\n" % number for number in range(300_000)))
-    process = collector.spawn("--once", stdout=subprocess.PIPE)
+    process = collector.launch("--once", stdout=subprocess.PIPE)
     reader = TopicReader(broker.bootstrap, "t")
     wait_until(lambda: len(reader.poll()) > 0, 30, "the first lines")
     reader.close()
@@ -264,7 +263,7 @@ def test_one_that_is_interrupted_says_that_it_is_not_complete(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     collector = once(tmp_path, broker.mill_bootstrap)
-    process = collector.spawn("--once", stdout=subprocess.PIPE)
+    process = collector.launch("--once", stdout=subprocess.PIPE)
     reader = TopicReader(broker.bootstrap, "t")
     wait_until(lambda: len(reader.poll()) > 0, 30, "the first lines")
     process.send_signal(signal.SIGINT)

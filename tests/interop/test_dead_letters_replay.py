@@ -15,13 +15,12 @@ from appliance.kafka.consume import BeginAt, Beginning
 from appliance.kafka.replay import DeadLetterReplay, Line, look
 from appliance.kafka.session import open_cluster, run
 from appliance.output import CommandError
+from tests.harness import ROOT
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

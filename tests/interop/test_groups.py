@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,12 +34,6 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 PARTITIONS = 6
 DEADLINE_S = 60.0
 SETTINGS = {"group.initial.rebalance.delay.ms": 200}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as process:
-        yield process
 
 
 def create(broker: BrokerProcess, topic: str, partitions: int = PARTITIONS) -> None:

@@ -8,8 +8,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from tests.harness import ROOT
 from tests.harness import older_folder as older
-from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness.broker import BrokerProcess
 
 pytestmark = pytest.mark.live
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -18,6 +18,7 @@ from appliance.cli.app import main
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.headers import encode_request
 from tests.harness.broker import BrokerProcess
+from tests.interop.conftest import RunMain
 
 pytestmark = pytest.mark.live
 
@@ -31,22 +32,10 @@ WAITED_S_MIN = 3.0
 """The megabyte above the burst takes five seconds, less the time of the burst."""
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
-        yield running
-
-
 @pytest.fixture
-def quota(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def quota(broker: BrokerProcess, run_main: RunMain) -> RunMain:
     """Return a function that runs `millrace quota` and returns what it prints."""
-
-    def run(*words: str, code: int = 0) -> str:
-        assert main(["quota", *words, "-b", broker.bootstrap]) == code, capsys.readouterr()
-        said = capsys.readouterr()
-        return said.out + said.err
-
-    return run
+    return lambda *words, **code: run_main(main, "quota", *words, "-b", broker.bootstrap, **code)
 
 
 class Throttles:

@@ -211,11 +211,6 @@ def numbered(batch_id: int) -> Batch:
 
 
 @pytest.fixture
-def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSettings:
-    return SinksSettings(mysql=mysql_server.new_database(), redis=redis_server.settings)
-
-
-@pytest.fixture
 def own_redis(tmp_path: Any) -> Iterator[RedisServer]:
     with RedisServer(tmp_path / "r") as server:
         yield server

@@ -28,11 +28,6 @@ Drive = Callable[..., Sinks]
 
 
 @pytest.fixture
-def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSettings:
-    return SinksSettings(mysql=mysql_server.new_database(), redis=redis_server.settings)
-
-
-@pytest.fixture
 def drive() -> Iterator[Drive]:
     """Return a function that opens drivers of one query. They are closed after the test."""
     with contextlib.ExitStack() as stack:

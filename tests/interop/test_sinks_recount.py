@@ -14,7 +14,6 @@ from sinks.mysql.recounts import Recount, ask_for, give_up, note_try, raise_floo
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Sinks
 from tests.harness import worked
-from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 
 pytestmark = pytest.mark.live
@@ -26,11 +25,6 @@ OLD, NEW = (
     for name in ("old", "new")
 )
 Drive = Callable[..., Sinks]
-
-
-@pytest.fixture
-def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSettings:
-    return SinksSettings(mysql=mysql_server.new_database(), redis=redis_server.settings)
 
 
 @pytest.fixture

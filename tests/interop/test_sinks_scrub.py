@@ -15,7 +15,6 @@ from sinks.redis import scrubber as scrubbing
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Sinks
 from tests.harness import worked
-from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 from tests.harness.seed import seeded
 
@@ -51,11 +50,6 @@ HITS = metric("hits", "count", top=3)
 BYTES = metric("bytes", "sum", top=2)
 LATENCY = metric("latency", "percentile", key_columns=())
 WIDE = metric("wide", "count", top=3, windows_s=(60, 0))
-
-
-@pytest.fixture
-def settings(mysql_server: MySqlServer, redis_server: RedisServer) -> SinksSettings:
-    return SinksSettings(mysql=mysql_server.new_database(), redis=redis_server.settings)
 
 
 @pytest.fixture

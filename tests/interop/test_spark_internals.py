@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from tests.harness.broker import ROOT
+from tests.harness import ROOT
 from tests.interop.stream_spark import spark
 
 pytestmark = pytest.mark.live

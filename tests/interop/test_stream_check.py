@@ -197,7 +197,7 @@ def run_mode(
     exit code and output."""
     stream = StreamProcess(tmp_path, section, SinksSettings(), "")
     stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
-    process = stream.spawn(*arguments, stdin=stdin, stdout=subprocess.PIPE)
+    process = stream.launch(*arguments, stdin=stdin, stdout=subprocess.PIPE)
     output, _ = process.communicate(None if given is None else given.encode(), timeout=120)
     return process.returncode, output.decode()
 

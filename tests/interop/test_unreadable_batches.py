@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,18 +19,11 @@ from protocol.wire.records import (
     read_header,
     with_records,
 )
+from tests.harness import ROOT
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import WireClient, create, produce, produce_request
 
 pytestmark = pytest.mark.live
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("unreadable")) as broker:
-        yield broker
 
 
 def send(client: WireClient, topic: str, payload: bytes, codec: Codec, value: bytes = b"v") -> None:

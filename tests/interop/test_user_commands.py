@@ -15,6 +15,7 @@ from appliance.kafka_tools import configs
 from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority
 from tests.harness.secured import give_password
+from tests.interop.conftest import RunMain
 from tests.interop.test_login_clients import reached
 
 pytestmark = pytest.mark.live
@@ -42,25 +43,21 @@ def broker(
 class Commands:
     """Runs both commands, and returns their output."""
 
-    def __init__(self, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, broker: BrokerProcess, run_main: RunMain) -> None:
         self._address = broker.bootstrap
-        self._capsys = capsys
+        self._run = run_main
 
     def user(self, *words: str, code: int = 0) -> str:
-        assert main(["user", *words, "-b", self._address]) == code, self._capsys.readouterr()
-        said = self._capsys.readouterr()
-        return said.out + said.err
+        return self._run(main, "user", *words, "-b", self._address, code=code)
 
     def configs(self, *words: str, code: int = 0) -> str:
-        connected = ("--bootstrap-server", self._address, "--entity-type", "users", *words)
-        assert configs.main(connected) == code, self._capsys.readouterr()
-        said = self._capsys.readouterr()
-        return said.out + said.err
+        connected = ("--bootstrap-server", self._address, "--entity-type", "users")
+        return self._run(configs.main, *connected, *words, code=code)
 
 
 @pytest.fixture
-def commands(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Commands:
-    return Commands(broker, capsys)
+def commands(broker: BrokerProcess, run_main: RunMain) -> Commands:
+    return Commands(broker, run_main)
 
 
 def file_of(folder: Path, password: str) -> str:

@@ -35,6 +35,7 @@ from broker.cluster.found import FIRST_EPOCH, DiskReport
 from broker.cluster.reports import BrokerReport
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid
+from tests.sim.violation import Violation
 
 NODES = (1, 2, 3)
 CLUSTER = "cluster"
@@ -44,10 +45,6 @@ SETTLED_MS = 3_000
 and two rounds of writes to disk."""
 
 Voters = tuple[ReplicaKey, ...]
-
-
-class Violated(AssertionError):
-    """An invariant does not hold."""
 
 
 @dataclass
@@ -218,7 +215,7 @@ class World:
             case RefuseStart(text):
                 process.refused = text
                 if "damaged" in text:
-                    raise Violated(f"broker {node_id}: {text}")
+                    raise Violation(f"broker {node_id}: {text}")
                 if not self.is_final:
                     # The supervisor starts a refused process again, because the reason of the
                     # refusal can be gone by then.
@@ -285,7 +282,7 @@ class World:
         """Record that a broker has voted in its new voter set. That vote is durable at once."""
         disk = self.disks[node_id]
         if disk.written != voters:
-            raise Violated(f"broker {node_id} votes in a set that it has not")
+            raise Violation(f"broker {node_id} votes in a set that it has not")
         disk.has_voted = True
 
     # Invariants.
@@ -298,16 +295,16 @@ class World:
     def check(self) -> None:
         """Check that no two durable voter sets differ."""
         if len(self.sets) > 1:
-            raise Violated(f"two voter sets: {self.sets}")
+            raise Violation(f"two voter sets: {self.sets}")
 
     def check_end(self) -> None:
         """Check that no broker still waits, that a broker was refused only if a disk was emptied,
         and that all brokers belong to one cluster."""
         for node_id, process in self.running.items():
             if not (process.done or process.refused):
-                raise Violated(f"broker {node_id} waits for {process.birth.waits_for}")
+                raise Violation(f"broker {node_id} waits for {process.birth.waits_for}")
             if process.refused and not self.emptied_count:
-                raise Violated(f"broker {node_id} is refused: {process.refused}")
+                raise Violation(f"broker {node_id} is refused: {process.refused}")
         done = {process.done for process in self.running.values() if process.done}
         if len(done) != 1 or done != self.sets:
-            raise Violated(f"voters are {done}, on the disks {self.sets}")
+            raise Violation(f"voters are {done}, on the disks {self.sets}")

@@ -20,14 +20,11 @@ from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from protocol.errors import ErrorCode
 from protocol.wire.records import read_header
 from tests.sim.quorum_disk import Batch
+from tests.sim.violation import Violation
 
 if TYPE_CHECKING:
     from tests.sim.quorum_node import Node
     from tests.sim.quorum_world import World
-
-
-class Violated(AssertionError):
-    """An invariant does not hold."""
 
 
 class Checks:
@@ -53,7 +50,7 @@ class Checks:
         if isinstance(role, LeadsEpoch):
             leader = self.leaders.setdefault(role.epoch, node.node_id)
             if leader != node.node_id:
-                raise Violated(f"epoch {role.epoch} is led by {leader} and {node.node_id}")
+                raise Violation(f"epoch {role.epoch} is led by {leader} and {node.node_id}")
 
     def committed(self, node: Node, batches: Sequence[Batch]) -> None:
         """Check that newly committed batches are equal on all replicas, never change, and are on
@@ -61,7 +58,7 @@ class Checks:
         for batch in batches:
             known = self.log.setdefault(batch.base_offset, batch)
             if known != batch:
-                raise Violated(f"two batches are committed at {batch.base_offset}")
+                raise Violation(f"two batches are committed at {batch.base_offset}")
         end_offset = batches[-1].end_offset
         if end_offset > self.end_offset:
             self._is_on_a_majority(node, batches[-1])
@@ -71,7 +68,7 @@ class Checks:
             self.end_offset = end_offset
         image = self.images.setdefault(end_offset, node.image)
         if image != node.image:
-            raise Violated(f"two images at {end_offset}")
+            raise Violation(f"two images at {end_offset}")
 
     def _is_on_a_majority(self, node: Node, batch: Batch) -> None:
         assert node.quorum is not None
@@ -82,14 +79,14 @@ class Checks:
             index = durable.index_of(batch.base_offset)
             holding += batch in durable.batches[index : index + 1]
         if holding < voters.majority:
-            raise Violated(f"{batch.base_offset} is committed and durable on {holding} disks")
+            raise Violation(f"{batch.base_offset} is committed and durable on {holding} disks")
 
     def _changes_one_voter(self, batch: Batch) -> None:
         """Check that two successive voter sets differ by at most one voter (I18)."""
         if read_header(batch.data).is_control:
             for _, voters in voter_sets_in(batch.data):
                 if len(set(self.voters) ^ set(voters)) > 1:
-                    raise Violated(f"{self.voters} becomes {voters} at {batch.base_offset}")
+                    raise Violation(f"{self.voters} becomes {voters} at {batch.base_offset}")
                 self.change_count += voters != self.voters
                 self.voters = voters
 
@@ -106,14 +103,14 @@ class Checks:
         voters = node.quorum.replica.voters
         if result.error is ErrorCode.NONE:
             if voters.latest_offset >= node.quorum.replica.log.committed_offset:
-                raise Violated(f"{node.node_id} reports a change of voters that is still open")
+                raise Violation(f"{node.node_id} reports a change of voters that is still open")
             self.reported_count += 1
 
     def installed(self, node: Node, snapshot_id: SnapshotId) -> None:
         """Check that an installed snapshot equals the state that the log gives at the same
         offset."""
         if node.image != self.world.image_at(snapshot_id.end_offset):
-            raise Violated(f"the snapshot to {snapshot_id.end_offset} is not the log's image")
+            raise Violation(f"the snapshot to {snapshot_id.end_offset} is not the log's image")
 
     def leaving(self, node: Node, request: Request) -> None:
         """Check, when a request is sent, that no other vote than the one it implies was ever
@@ -135,6 +132,6 @@ class Checks:
         it."""
         first = self.votes.setdefault((epoch, node.key), candidate)
         if first != candidate:
-            raise Violated(f"{node.key} votes for {first} and {candidate} in epoch {epoch}")
+            raise Violation(f"{node.key} votes for {first} and {candidate} in epoch {epoch}")
         if self.world.listed and node.key not in self.world.listed:
-            raise Violated(f"{node.key} votes without being listed")
+            raise Violation(f"{node.key} votes without being listed")

@@ -30,9 +30,10 @@ from broker.quorum.ready import Send
 from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, check_snapshot
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from protocol.wire.records import iterate_batches
-from tests.sim.quorum_checks import Checks, Violated
+from tests.sim.quorum_checks import Checks
 from tests.sim.quorum_disk import SnapshotFile
 from tests.sim.quorum_node import Asker, Node, key_of
+from tests.sim.violation import Violation
 
 HEALED_MS = 30_000
 REFUSED_MS = 1
@@ -372,7 +373,7 @@ class World:
 
         self.after(100, propose)
         if not self.run_until(self.now_ms + HEALED_MS, is_done):
-            raise Violated(f"no progress within {HEALED_MS} ms of the repair: {self.describe()}")
+            raise Violation(f"no progress within {HEALED_MS} ms of the repair: {self.describe()}")
         self._all_calls_are_answered()
 
     def _all_calls_are_answered(self) -> None:
@@ -380,7 +381,7 @@ class World:
         for node in self.nodes.values():
             for call in node.open_calls.values():
                 if self.now_ms - call.since_ms >= ANSWER_MS_MAX:
-                    raise Violated(f"{node.node_id} never answered {call.request}")
+                    raise Violation(f"{node.node_id} never answered {call.request}")
 
     def describe(self) -> str:
         told = []

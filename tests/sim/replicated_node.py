@@ -52,6 +52,7 @@ from protocol.messages.membership import (
 from protocol.types import NO_OFFSET, TopicPartition, Uuid
 from protocol.wire.records import iterate_batches
 from tests.sim.replication.controller import AlterPartition
+from tests.sim.violation import Violation
 from tests.sim.watched import WatchedDisk, WatchedLogs
 from tests.unit.storage.kit import FOLDER, append, batch, broker_config
 
@@ -66,10 +67,6 @@ CHECKPOINT_MS = 400
 ASK_MS = 600
 WRITE_MS = 4_000
 NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *asked: False)
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 def host_of(node_id: int) -> str:

@@ -26,12 +26,12 @@ from tests.sim.replicated_node import (
     TOPIC,
     WRITE_MS,
     ReplicatedNode,
-    Violation,
     Write,
     batches_of,
     host_of,
 )
 from tests.sim.replication.controller import Batch, Controller, Part
+from tests.sim.violation import Violation
 
 TOPIC_ID = Uuid(int=77)
 SETTINGS = {"segment.bytes": "1500", "file.delete.delay.ms": "0"}

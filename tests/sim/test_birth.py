@@ -16,7 +16,8 @@ from broker.cluster.birth import Birth, BirthDone, BirthPhase, Effect, SendRepor
 from broker.cluster.found import DiskReport, voters_found
 from protocol.types import Uuid
 from tests.harness.seed import seeded
-from tests.sim.birth_world import NODES, Mix, Violated, World
+from tests.sim.birth_world import NODES, Mix, World
+from tests.sim.violation import Violation
 
 ORDINARY = Mix()
 EMPTIED = Mix(
@@ -105,7 +106,7 @@ def test_the_same_for_long(mix: Mix) -> None:
 def test_each_rule_is_needed(
     make: Callable[[DiskReport], Birth], mix: Mix, seed: int, harm: str
 ) -> None:
-    with pytest.raises(Violated, match=harm):
+    with pytest.raises(Violation, match=harm):
         live(seed, mix, make)
     live(seed, mix)
 

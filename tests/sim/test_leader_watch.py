@@ -3,7 +3,7 @@ and must never give up a living one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -11,18 +11,15 @@ import pytest
 
 from broker.cluster.leader_watch import LeaderWatch
 from broker.cluster.probes import Probes
-from broker.config import Listener
 from broker.quorum.events import LeaderDead
 from broker.sessions.peers import LinkKind, Peers
-from broker.world import Address, End, Link
-from protocol.messages.api import ApiKey
-from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.headers import decode_request_header, encode_response
+from broker.world import Address, End
+from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.headers import RequestHeader
 from tests.harness.seed import seeded
 from tests.sim.network import LISTENS_ON_MS, Mix, Network
+from tests.sim.sides import PORT, VERSION, AnsweringSide, listen
 
-PORT = 9095
-VERSION = 3
 LEADER = 2
 FETCH_WAIT_MS = 500
 """The time for which the leader parks a fetch."""
@@ -31,35 +28,26 @@ BACKOFF_MS = 50
 SEED_COUNT = 25
 
 
-class LeaderSide:
-    """The leader's end of a link. It answers each request after a random delay, with its epoch."""
+class LeaderSide(AnsweringSide):
+    """The leader's end of a link. It answers each request after a random delay, with its epoch. A
+    frozen process sends nothing."""
 
     def __init__(self, scene: Scene, epoch: int) -> None:
+        super().__init__()
         self._scene = scene
         self._epoch = epoch
-        self._link: Any = None
 
-    def linked(self, link: Link) -> None:
-        self._link = link
-
-    def take(self, frames: Iterator[memoryview]) -> None:
-        for frame in frames:
-            number = decode_request_header(frame)[0].correlation_id
-            if not self._scene.is_frozen:
-                delay_ms = self._scene.chance.randint(0, FETCH_WAIT_MS)
-                self._link.world.later(delay_ms, lambda number=number: self._answer(number))
+    def asked_for(self, header: RequestHeader) -> None:
+        if not self._scene.is_frozen:
+            delay_ms = self._scene.chance.randint(0, FETCH_WAIT_MS)
+            self.link.world.later(delay_ms, lambda: self._answer(header.correlation_id))
 
     def _answer(self, number: int) -> None:
-        # The response carries the epoch in an unused field. A frozen process sends nothing.
         if not self._scene.is_frozen:
-            answer = ApiVersionsResponse(throttle_time_ms=self._epoch)
-            self._link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
-
-    def drained(self) -> None:
-        pass
+            self.answer(number, self._epoch)
 
     def ended(self, end: End, reason: str = "") -> None:
-        self._link.close()
+        self.link.close()
 
 
 class Scene:
@@ -88,9 +76,7 @@ class Scene:
     def start_leader(self) -> None:
         self.epoch += 1
         epoch = self.epoch
-        world = self.network.world("leader")
-        at = Listener(host="leader", port=PORT, advertised_host="leader", advertised_port=PORT)
-        world.listen("BROKER", at, lambda: LeaderSide(self, epoch)).open()
+        listen(self.network.world("leader"), "leader", lambda: LeaderSide(self, epoch))
 
     @property
     def now_ms(self) -> int:

@@ -13,30 +13,24 @@ from typing import Any
 
 import pytest
 
-from broker.config import Listener
-from broker.world import Address, End, Link
+from broker.world import Address, End
+from tests.sim import sides
 from tests.sim.links import WINDOW_BYTES
 from tests.sim.network import LISTENS_ON_MS, Mix, Network
+from tests.sim.sides import PORT
 from tests.sim.world import SimWorld
 
-PORT = 9095
 
-
-class Side:
+class Side(sides.Side):
     """One end of a link: the frames that it has received, and its echoes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.dialled: Any = None
         """The link from the connection attempt on, even if it is never established."""
-        self.link: Any = None
         self.frames: list[bytes] = []
-        self.ends: list[End] = []
         self.drained_count = 0
         self.echoes = False
-
-    def linked(self, link: Link) -> None:
-        assert self.link is None
-        self.link = link
 
     def take(self, frames: Iterator[memoryview]) -> None:
         for frame in frames:
@@ -46,10 +40,6 @@ class Side:
 
     def drained(self) -> None:
         self.drained_count += 1
-
-    def ended(self, end: End, reason: str = "") -> None:
-        assert not self.ends, "an end comes once"
-        self.ends.append(end)
 
 
 class Scene:
@@ -63,8 +53,7 @@ class Scene:
 
     def listen(self, host: str) -> SimWorld:
         world = self.network.world(host)
-        at = Listener(host=host, port=PORT, advertised_host=host, advertised_port=PORT)
-        world.listen("BROKER", at, self._take).open()
+        sides.listen(world, host, self._take)
         return world
 
     def _take(self) -> Side:

@@ -3,61 +3,45 @@ after the faults each gets its response soon."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
-from broker.config import Listener
 from broker.sessions.peers import LinkKind, Peers
-from broker.world import Address, End, Link
-from protocol.messages.api import ApiKey
-from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.headers import decode_request_header, encode_response
+from broker.world import Address, End
+from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.headers import RequestHeader
 from protocol.types import Uuid
 from tests.harness.seed import seeded
 from tests.sim.network import Mix, Network
+from tests.sim.sides import PORT, VERSION, AnsweringSide, listen
 
-PORT = 9095
-VERSION = 3
 NODES = (1, 2, 3)
 HEALED_MS = 500
 """The time for a new connection attempt, its random delay, and a round trip."""
 
 
-class AnsweringSide:
-    """The side of a process that answers requests: at once, later or never, at random."""
+class PeerSide(AnsweringSide):
+    """The side of a process that answers requests: at once, later or never, at random. An answer
+    carries the number of the process, so that the test knows which process answered."""
 
     def __init__(self, process: Process) -> None:
+        super().__init__()
         self._process = process
-        self._link: Any = None
 
-    def linked(self, link: Link) -> None:
-        self._link = link
-
-    def take(self, frames: Iterator[memoryview]) -> None:
-        for frame in frames:
-            header, _ = decode_request_header(frame)
-            process = self._process
-            drawn = process.scene.chance.random()
-            if process.scene.is_healed or drawn < 0.6:
-                self._answer(header.correlation_id)
-            elif drawn < 0.9:
-                delay_ms = process.scene.chance.randint(1, 1_000)
-                process.world.later(delay_ms, partial(self._answer, header.correlation_id))
-
-    def _answer(self, number: int) -> None:
-        # An unused field carries the number of the process, so that the test knows who answered.
-        answer = ApiVersionsResponse(throttle_time_ms=self._process.life)
-        self._link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
-
-    def drained(self) -> None:
-        pass
+    def asked_for(self, header: RequestHeader) -> None:
+        process, number = self._process, header.correlation_id
+        drawn = process.scene.chance.random()
+        if process.scene.is_healed or drawn < 0.6:
+            self.answer(number, process.life)
+        elif drawn < 0.9:
+            delay_ms = process.scene.chance.randint(1, 1_000)
+            process.world.later(delay_ms, partial(self.answer, number, process.life))
 
     def ended(self, end: End, reason: str = "") -> None:
-        self._link.close()
+        self.link.close()
 
 
 class Process:
@@ -70,13 +54,7 @@ class Process:
         self.incarnation_id = Uuid(int=life)
         self.port = PORT + scene.chance.randint(0, 1)
         self.world = scene.network.world(host(node_id))
-        at = Listener(
-            host=host(node_id),
-            port=self.port,
-            advertised_host=host(node_id),
-            advertised_port=self.port,
-        )
-        self.world.listen("BROKER", at, lambda: AnsweringSide(self)).open()
+        listen(self.world, host(node_id), lambda: PeerSide(self), self.port)
         voters = {one: Address(host(one), PORT) for one in NODES if one != node_id}
         self.peers = Peers(self.world, f"broker-{node_id}", voters)
         self.asked: list[list[Any]] = []

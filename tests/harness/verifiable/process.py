@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.harness.broker import ROOT
+from tests.harness import ROOT
 from tests.harness.checker import Report, Rules, check
 from tests.harness.history import Outcome, Place, ReadLog, SendLog
 from tests.harness.recorded import read_everything

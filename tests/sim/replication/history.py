@@ -17,10 +17,7 @@ from typing import Protocol
 from protocol.types import NO_NODE
 from tests.sim.replication.controller import Batch, Part
 from tests.sim.replication.toylog import Entry, ToyLog
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
+from tests.sim.violation import Violation
 
 
 class Node(Protocol):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from appliance.kafka import reassign
 from appliance.kafka.addition import AdditionState, steps_to_add
 from appliance.kafka.membership_steps import GiveVote, Uncordon, WaitForMetadata, WaitForService
 from appliance.kafka.reassign import ClusterReplicas
@@ -63,12 +62,6 @@ def cluster() -> Iterator[FakeQuorum]:
     cluster.topic("logs", [1, 2])
     with cluster.serving():
         yield cluster
-
-
-@pytest.fixture
-def desk(cluster: FakeQuorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(reassign, "POLL_S", 0.01)
-    return Desk(cluster, tmp_path, monkeypatch)
 
 
 def add(desk: Desk, *arguments: str) -> Ran:

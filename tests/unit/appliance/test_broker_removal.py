@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from appliance.kafka import reassign
 from appliance.mill.home import CODE, Home
 from appliance.operate import lifecycle
 from appliance.output import Exit
@@ -33,12 +32,6 @@ def cluster() -> Iterator[FakeQuorum]:
     cluster.topic("elsewhere", [1])
     with cluster.serving():
         yield cluster
-
-
-@pytest.fixture
-def desk(cluster: FakeQuorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(reassign, "POLL_S", 0.01)
-    return Desk(cluster, tmp_path, monkeypatch)
 
 
 def remove(desk: Desk, *arguments: str) -> Ran:

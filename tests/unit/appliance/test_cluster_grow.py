@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from appliance.kafka import reassign
 from appliance.output import Exit
 from protocol.types import Uuid
 from tests.unit.appliance.fake_cluster import BROKER, MIB, TOPIC
@@ -30,12 +29,6 @@ def cluster() -> Iterator[FakeQuorum]:
     cluster.topic("logs", [1], [1], [1])
     with cluster.serving():
         yield cluster
-
-
-@pytest.fixture
-def desk(cluster: FakeQuorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(reassign, "POLL_S", 0.01)
-    return Desk(cluster, tmp_path, monkeypatch)
 
 
 def grow(desk: Desk, *arguments: str) -> Ran:

@@ -10,9 +10,9 @@ import yaml
 from appliance.config.load import load
 from appliance.mill.parts import Placement, parts_of, status_ports
 from protocol.status import VERSION
+from tests.harness import ROOT
 from tests.house import tree
 
-ROOT = Path(__file__).parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 RUNNING = {name: service for name, service in SERVICES.items() if name not in ("init", "cli")}

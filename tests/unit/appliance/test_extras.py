@@ -11,8 +11,8 @@ from appliance.launch import extras
 from appliance.mill.source import NOTED, commit_of
 from appliance.output import Exit
 from protocol.status import VERSION
+from tests.harness import ROOT
 
-ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -1,11 +1,9 @@
 """`millrace broker replace-disk` with a scripted cluster."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from appliance.kafka import reassign
 from appliance.output import Exit
 from protocol.types import Uuid
 from tests.unit.appliance.fake_quorum import FakeQuorum
@@ -23,12 +21,6 @@ def cluster() -> Iterator[FakeQuorum]:
         one.in_sync = [broker for broker in one.replicas if broker != 3]
     with cluster.serving():
         yield cluster
-
-
-@pytest.fixture
-def desk(cluster: FakeQuorum, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(reassign, "POLL_S", 0.01)
-    return Desk(cluster, tmp_path, monkeypatch)
 
 
 def test_the_plan_is_shown_and_nothing_is_changed(cluster: FakeQuorum, desk: Desk) -> None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 from broker.config import BROKER_ROWS, TOPIC_ROWS
 from broker.keys_text import markdown
+from tests.harness import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
 BEGIN = "<!-- from the broker's tables -->\n"
 

@@ -4,9 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.harness import ROOT
 from tests.harness.groups import AT_WORK, group_of
-
-ROOT = Path(__file__).resolve().parents[3]
 
 CONFTEST = """
 from tests.conftest import pytest_xdist_make_scheduler

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from tests.harness.broker import ROOT
+from tests.harness import ROOT
 
 DEADLINE_S = 30.0
 

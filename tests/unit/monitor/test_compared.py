@@ -54,10 +54,8 @@ NAMED = sorted({name for row in TABLE for name in re.findall(r"`([^`]+)`", row[2
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(CATCHING_UP, tmp_path_factory.mktemp("history"))
-    yield made
-    assert made.mill.recorder is not None
-    made.mill.recorder.store.close()
+    with Site(CATCHING_UP, tmp_path_factory.mktemp("history")) as made:
+        yield made
 
 
 @pytest.mark.parametrize("feature", FEATURES)

@@ -3,7 +3,6 @@
 import os
 import random
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 from protocol.messages.api import DECLARED, ApiKey, request_class, response_class
@@ -30,13 +29,6 @@ def message_classes() -> list[type[Message]]:
 def kafkas_classes() -> list[type[Message]]:
     """Return every declared class except the messages that only we have."""
     return [cls for cls in message_classes() if cls.api_key != ApiKey.REPLICA_REPORT]
-
-
-def classes_and_versions() -> Iterator[tuple[type[Message], int]]:
-    """Yield every class with every version that it can read and write."""
-    for cls in message_classes():
-        for version in cls.valid_versions:
-            yield cls, version
 
 
 class Examples:

@@ -46,13 +46,11 @@ from tests.unit.protocol import reference
 from tests.unit.protocol.examples import (
     SEED,
     Examples,
-    classes_and_versions,
     message_classes,
 )
 
 CLASSES = message_classes()
 NAMES = [cls.__name__ for cls in CLASSES]
-EVERY_VERSION = list(classes_and_versions())
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=NAMES)

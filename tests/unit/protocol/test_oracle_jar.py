@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from protocol.wire.schema import Message
+from tests.harness import ROOT
 from tests.unit.protocol.definitions import assert_declared_alike, knows
 from tests.unit.protocol.examples import kafkas_classes
 
-ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (
     Path(os.environ.get("MILLRACE_JARS", ROOT / ".cache" / "jars")),
     *sorted((ROOT / ".cache").glob("kafka-[0-9]*/lib")),

@@ -7,32 +7,12 @@ from typing import Any
 import pytest
 
 from broker.cluster.probes import VERDICTS, Probes
-from broker.config import Listener
 from broker.controller.suspicion import ProbeVerdict
 from broker.world import Address, End
 from tests.sim.network import LISTENS_ON_MS, Network
+from tests.sim.sides import PORT, Side, listen
 
-PORT = 9095
 TWO = Address("two", PORT)
-
-
-class Silent:
-    """A server that accepts connections and sends nothing."""
-
-    def __init__(self) -> None:
-        self.ends: list[End] = []
-
-    def linked(self, link: Any) -> None:
-        self.link = link
-
-    def take(self, frames: Any) -> None:
-        assert not list(frames)
-
-    def drained(self) -> None:
-        pass
-
-    def ended(self, end: End, reason: str = "") -> None:
-        self.ends.append(end)
 
 
 class Scene:
@@ -43,16 +23,14 @@ class Scene:
         self.world = self.network.world("one")
         self.world.look_up("two")
         self.probes = Probes(self.world)
-        self.accepted: list[Silent] = []
+        self.accepted: list[Side] = []
         self.told: list[ProbeVerdict] = []
 
     def listen(self) -> None:
-        world = self.network.world("two")
-        at = Listener(host="two", port=PORT, advertised_host="two", advertised_port=PORT)
-        world.listen("BROKER", at, self._take).open()
+        listen(self.network.world("two"), "two", self._take)
 
-    def _take(self) -> Silent:
-        self.accepted.append(Silent())
+    def _take(self) -> Side:
+        self.accepted.append(Side())
         return self.accepted[-1]
 
     def probe(self, address: Address | None = TWO) -> None:

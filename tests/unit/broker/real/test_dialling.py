@@ -20,34 +20,27 @@ from broker.real import dialling, names
 from broker.real.dialling import DialledLink, is_own_end
 from broker.real.names import Names
 from broker.real.world import LoopWorld
-from broker.world import Address, End, Link
+from broker.world import Address, End
+from tests.sim.sides import Side
 
 FRAME_BYTES_MAX = 1 << 10
 PATIENCE_S = 10
 LOOPBACK = "127.0.0.1"
 
 
-class Heard:
+class Heard(Side):
     """A receiver that records its events."""
 
     def __init__(self) -> None:
-        self.link: Any = None
+        super().__init__()
         self.frames: list[bytes] = []
-        self.ends: list[End] = []
         self.reason = ""
-
-    def linked(self, link: Link) -> None:
-        assert self.link is None
-        self.link = link
 
     def take(self, frames: Iterator[memoryview]) -> None:
         self.frames.extend(bytes(frame) for frame in frames)
 
-    def drained(self) -> None:
-        pass
-
     def ended(self, end: End, reason: str = "") -> None:
-        self.ends.append(end)
+        super().ended(end)
         self.reason = reason
 
 

@@ -28,6 +28,7 @@ from protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from tests.unit.broker.replication.kit import CountedId
 
 TOPIC, OTHER = UUID(int=1), UUID(int=2)
 SESSION = 77
@@ -451,17 +452,6 @@ def test_what_is_committed_in_the_epoch_is_never_cut() -> None:
     scene.asks()
     with pytest.raises(AssertionError, match="5 is below the committed 8"):
         scene.answer(diverging(0, 3, 5))
-
-
-class CountedId(UUID):
-    """Counts how often it is looked up in a dictionary."""
-
-    __slots__ = ()
-    looked_up = 0
-
-    def __hash__(self) -> int:
-        CountedId.looked_up += 1
-        return hash(self.int)
 
 
 def test_a_request_costs_what_has_changed() -> None:

@@ -22,7 +22,7 @@ from broker.replication.follower_steps import PartitionId
 from broker.storage.leader_epochs import LeaderEpochs
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import FetchPartition
-from tests.unit.broker.replication.kit import ASSIGNED, ONE, TWO, Scene, ends
+from tests.unit.broker.replication.kit import ASSIGNED, ONE, TWO, CountedId, Scene, ends
 
 TOPIC = UUID(int=1)
 A, B, C = (PartitionId(TOPIC, index) for index in range(3))
@@ -224,17 +224,6 @@ def test_what_is_refused_must_be_named_anew() -> None:
     assert not ours.written(A)
     ours.begin(77, 1, [(A, asked(2))], ())
     assert ours.due() == [A]
-
-
-class CountedId(UUID):
-    """Counts how often it is looked up in a dictionary."""
-
-    __slots__ = ()
-    looked_up = 0
-
-    def __hash__(self) -> int:
-        CountedId.looked_up += 1
-        return hash(self.int)
 
 
 def test_a_fetch_costs_what_it_names_and_what_was_written() -> None:

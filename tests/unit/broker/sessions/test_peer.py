@@ -4,60 +4,41 @@ connection."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from struct import pack
 from typing import Any
 
 import pytest
 
-from broker.config import Listener
 from broker.sessions.peer import ASKED_MAX, CORRELATION_IDS, CorrelationIds, Peer
-from broker.world import Address, End, Link
+from broker.world import Address, End
 from protocol.errors import WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.headers import decode_request_header, encode_response
+from protocol.messages.headers import RequestHeader, encode_response
 from tests.harness.seed import seeded
 from tests.sim.network import Mix, Network
+from tests.sim.sides import PORT, VERSION, AnsweringSide, listen
 
-PORT = 9095
-VERSION = 3
 PATIENT_MS = 60_000
 
 
-class Other:
+class Other(AnsweringSide):
     """The other broker's side of one connection. The test controls its answers."""
 
     def __init__(self) -> None:
-        self.link: Any = None
+        super().__init__()
         self.asked: list[int] = []
         """The correlation ids of the received requests, in order."""
-        self.ends: list[End] = []
         self.answers_at_once = False
 
-    def linked(self, link: Link) -> None:
-        self.link = link
-
-    def take(self, frames: Iterator[memoryview]) -> None:
-        for frame in frames:
-            header, _ = decode_request_header(frame)
-            assert header.client_id == "broker-1"
-            self.asked.append(header.correlation_id)
-            if self.answers_at_once:
-                self.answer(header.correlation_id)
-
-    def answer(self, correlation_id: int, throttle_ms: int = 0) -> None:
-        answer = ApiVersionsResponse(throttle_time_ms=throttle_ms)
-        self.send(encode_response(answer, VERSION, correlation_id, ApiKey.API_VERSIONS))
+    def asked_for(self, header: RequestHeader) -> None:
+        assert header.client_id == "broker-1"
+        self.asked.append(header.correlation_id)
+        if self.answers_at_once:
+            self.answer(header.correlation_id)
 
     def send(self, data: bytes) -> None:
         self.link.send([data])
-
-    def drained(self) -> None:
-        pass
-
-    def ended(self, end: End, reason: str = "") -> None:
-        self.ends.append(end)
 
 
 class Scene:
@@ -75,9 +56,7 @@ class Scene:
         self.peer = self.made()
 
     def listen(self) -> None:
-        world = self.network.world("two")
-        at = Listener(host="two", port=PORT, advertised_host="two", advertised_port=PORT)
-        world.listen("BROKER", at, self._take).open()
+        listen(self.network.world("two"), "two", self._take)
 
     def _take(self) -> Other:
         self.others.append(Other())

@@ -2,61 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from broker.config import Listener
 from broker.sessions.peer import ASKED_MAX
 from broker.sessions.peers import REDIAL_MS_MAX, REDIAL_MS_MIN, LinkKind, Peers, is_catch_up
 from broker.world import Address, End, Link
-from protocol.messages.api import ApiKey
-from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.headers import decode_request_header, encode_response
+from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.headers import RequestHeader
 from protocol.types import Uuid
 from tests.sim.links import Way
 from tests.sim.network import Network
+from tests.sim.sides import PORT, VERSION, AnsweringSide, listen
 from tests.sim.world import SimWorld
 
-PORT = 9095
-VERSION = 3
 PATIENT_MS = 60_000
 FIRST, SECOND = Uuid(int=11), Uuid(int=12)
 
 
-class Accepted:
+class Accepted(AnsweringSide):
     """The other side of one connection. It answers immediately unless the test silences it."""
 
     def __init__(self, host: str, *, is_silent: bool) -> None:
+        super().__init__()
         self.host = host
-        self.link: Any = None
         self.asked: list[int] = []
         self.client_id: str | None = None
-        self.ends: list[End] = []
         self._is_silent = is_silent
 
-    def linked(self, link: Link) -> None:
-        self.link = link
-
-    def take(self, frames: Iterator[memoryview]) -> None:
-        for frame in frames:
-            header, _ = decode_request_header(frame)
-            self.asked.append(header.correlation_id)
-            self.client_id = header.client_id
-            if not self._is_silent:
-                self.answer(header.correlation_id)
-
-    def answer(self, number: int) -> None:
-        answer = ApiVersionsResponse()
-        self.link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
-
-    def drained(self) -> None:
-        pass
-
-    def ended(self, end: End, reason: str = "") -> None:
-        self.ends.append(end)
+    def asked_for(self, header: RequestHeader) -> None:
+        self.asked.append(header.correlation_id)
+        self.client_id = header.client_id
+        if not self._is_silent:
+            self.answer(header.correlation_id)
 
 
 class Scene:
@@ -75,13 +55,12 @@ class Scene:
 
     def listen(self, host: str) -> SimWorld:
         world = self.network.world(host)
-        at = Listener(host=host, port=PORT, advertised_host=host, advertised_port=PORT)
 
         def take() -> Accepted:
             self.accepted.append(Accepted(host, is_silent=self.are_silent))
             return self.accepted[-1]
 
-        world.listen("BROKER", at, take).open()
+        listen(world, host, take)
         return world
 
     def ask(

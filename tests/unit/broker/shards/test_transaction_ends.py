@@ -2,7 +2,6 @@
 them."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -41,20 +40,7 @@ from tests.unit.broker.txn_rig import (
     plain,
     read_stable,
     settle,
-    txn_rig,
 )
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with txn_rig() as rig:
-        yield rig
-
-
-@pytest.fixture
-def producer(rig: Rig) -> TxnProducer:
-    return TxnProducer(rig).ready()
-
 
 # Markers and their failures.
 

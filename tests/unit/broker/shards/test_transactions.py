@@ -1,7 +1,6 @@
 """Transactions through a whole broker: answers, markers, and the records that consumers see."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,20 +28,7 @@ from tests.unit.broker.txn_rig import (
     plain,
     read_stable,
     settle,
-    txn_rig,
 )
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with txn_rig() as rig:
-        yield rig
-
-
-@pytest.fixture
-def producer(rig: Rig) -> TxnProducer:
-    return TxnProducer(rig).ready()
-
 
 # Topic, coordinator, producer id.
 

@@ -16,7 +16,7 @@ from monitor.lag.rules import Bound, CellState, Lag, LagSum, TimeLag
 from monitor.state.alert import FORMS, Kind, Observed, Rule, Unit
 from monitor.state.snapshot import BrokerView, DiskView, Snapshot
 from monitor.state.watches import StillFile
-from tests.harness.broker import ROOT
+from tests.harness import ROOT
 from tests.unit.monitor.readings import metrics_of
 from tests.unit.monitor.scene import (
     BROKER_DOWN,

@@ -51,10 +51,8 @@ KAFKA = replace(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(BROKER_DOWN, tmp_path_factory.mktemp("history"))
-    yield made
-    assert made.mill.recorder is not None
-    made.mill.recorder.store.close()
+    with Site(BROKER_DOWN, tmp_path_factory.mktemp("history")) as made:
+        yield made
 
 
 def fed(*steps: bool, with_parts: bool = True) -> tuple[Cycles, list[Snapshot]]:

@@ -21,10 +21,8 @@ PARTITIONS = 4_000
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(CHANGING, tmp_path_factory.mktemp("history"))
-    yield made
-    assert made.mill.recorder is not None
-    made.mill.recorder.store.close()
+    with Site(CHANGING, tmp_path_factory.mktemp("history")) as made:
+        yield made
 
 
 def shown(page: str) -> str:
@@ -153,11 +151,7 @@ def test_trap_17_4000_partitions_that_move_stay_within_the_budgets(
     assert isinstance(row["moves"], dict)
     assert row["moves"]["count"] == PARTITIONS
     assert len(row["moves"]["list"]) == MOVES_LISTED_MAX
-    large = Site(CHANGING, tmp_path, wide)
-    try:
+    with Site(CHANGING, tmp_path, wide) as large:
         paths = ("/brokers", "/static/mill.css", "/static/mill.js", "/static/ticks.js")
         sizes = [len(large.client.get(path).content) for path in paths]
         assert sum(sizes) <= LOAD_BYTES_MAX, sizes
-    finally:
-        assert large.mill.recorder is not None
-        large.mill.recorder.store.close()

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 import pytest
@@ -101,6 +102,17 @@ class Site:
         assert answer.status_code == 200, path
         return str(answer.text)
 
+    def close(self) -> None:
+        """Close the file of the history."""
+        assert self.mill.recorder is not None
+        self.mill.recorder.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class Sites(dict[str, Site]):
     """The sites of all stories by name. Each is created when it is first used."""
@@ -119,8 +131,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
     made = Sites(tmp_path_factory)
     yield made
     for site in made.values():
-        assert site.mill.recorder is not None
-        site.mill.recorder.store.close()
+        site.close()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from stream.config.expression import unknown_columns
 from stream.config.functions import PAGE, known_functions
-from tests.harness.functions_page import ROOT, functions_page
+from tests.harness import ROOT
+from tests.harness.functions_page import functions_page
 
 
 def test_the_page_is_made_of_the_list() -> None:

@@ -1,0 +1,5 @@
+"""The failure of a simulation."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
