@@ -140,17 +140,21 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     control.ask(home.socket, {"command": "look"})
     started = Mill(home, load(home.started_config, home.folder).config, mill.placement)
     other = differences(started, mill)
-    if apply and (other or lifecycle.snapshot(home).get("round_ended")):
+    # A key that no part uses at its start changes no part, and the file must still be applied.
+    has_changed = home.started_config.read_bytes() != loaded.data
+    has_ended = lifecycle.snapshot(home).get("round_ended")
+    if apply and (other or has_changed or has_ended):
         _refuse_what_cannot_run(mill, loaded, started)
         refuse_leaving_brokers(other.removed)
         answer = control.ask(home.socket, {"command": "apply", "sha256": mill.sha256})
         if not answer["ok"]:
             raise CommandError(f"nothing was changed: {answer['error']}")
-        say(
-            str(other)
-            if other
-            else "continues with the brokers that still have the previous configuration"
-        )
+        if other:
+            say(str(other))
+        elif has_ended:
+            say("continues with the brokers that still have the previous configuration")
+        else:
+            say("the changed file is applied; no part had to restart")
     for entry in lifecycle.snapshot(home)["parts"]:
         if entry["state"] in ("failed", "stopped"):
             control.ask(home.socket, {"command": "restart", "part": entry["part"]})

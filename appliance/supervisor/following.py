@@ -27,6 +27,10 @@ from protocol.log import fields
 from protocol.settling import Settling, Signature, signature_of
 from stream.config.changes import LIVE_KEYS, changed_section, later_keys
 
+FOLLOWED = frozenset({"stream", "collector", "topics"})
+"""The sections that running parts follow, in part or whole. The collector and the stream need the
+topics only to create missing ones."""
+
 REMOVAL_TOLD_S = 3_600
 """The seconds for which `status` reports that a saved file has removed metrics."""
 
@@ -196,7 +200,7 @@ def keys_for_a_restart(started: MillConfig, wanted: MillConfig) -> list[str]:
     keys = [
         key
         for key in MillConfig.model_fields
-        if key not in ("stream", "collector") and getattr(started, key) != getattr(wanted, key)
+        if key not in FOLLOWED and getattr(started, key) != getattr(wanted, key)
     ]
     keys += later_collector_keys(started.collector, wanted.collector)
     keys += later_keys(started.stream, wanted.stream)

@@ -57,6 +57,16 @@ def test_an_added_metric_is_taken_over(home: Home) -> None:
     assert home.started_config.read_text() == MORE
 
 
+def test_changed_topics_hold_back_no_other_change(home: Home) -> None:
+    """Parts need the topics only to create missing ones. A metric that is saved later must not
+    wait for `up --apply`."""
+    text = MORE.replace("retention.ms: 604800000", "retention.ms: 172800000")
+    assert text != MORE
+    following = save(home, text)
+    assert following.problem is None
+    assert home.started_config.read_text() == text
+
+
 def test_a_file_saved_while_the_mill_was_starting_is_taken_over(home: Home) -> None:
     home.edited_config.write_text(MORE)
     following = ConfigFollower(home, "started")
