@@ -3,9 +3,7 @@ afterwards."""
 
 import json
 import re
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +11,7 @@ import pytest
 
 from tests.e2e.mill import TempMill
 from tests.e2e.reading import Reading, stopped
-from tests.harness.browser import beyond_the_edge, browser
+from tests.harness.browser import beyond_the_edge
 from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
@@ -23,12 +21,6 @@ WRITTEN = 1_234
 PAGES = ("/", "/counts", "/groups", "/groups/millrace-stream", "/topics", "/topics/logs.text",
          "/brokers", "/collector", "/stream", "/api/docs")  # fmt: skip
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-
-
-@pytest.fixture
-def chrome(tmp_path: Path) -> Iterator[Any]:
-    with browser(tmp_path / "profile") as driver:
-        yield driver
 
 
 def text_of(chrome: Any, selector: str) -> str:

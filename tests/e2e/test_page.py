@@ -19,7 +19,7 @@ import pytest
 
 from tests.harness import ROOT
 from tests.harness.axe import violations
-from tests.harness.browser import beyond_the_edge, browser
+from tests.harness.browser import beyond_the_edge
 from tests.harness.ports import free_port
 from tests.harness.proxy import proxy
 from tests.harness.wait import wait_until
@@ -70,12 +70,6 @@ def scene(story: str, folder: Path, token: str = "", root: str = "") -> Iterator
 def catching_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with scene("CATCHING_UP", tmp_path_factory.mktemp("scene")) as made:
         yield made
-
-
-@pytest.fixture
-def chrome(tmp_path: Path) -> Iterator[Any]:
-    with browser(tmp_path / "profile") as driver:
-        yield driver
 
 
 def run(chrome: Any, script: str, *arguments: object) -> Any:

@@ -1,179 +1,143 @@
 """The whole mill as a user sees it. Files are dropped, Redis and MySQL show the counts, and the
 mill goes down and up.
 
-The expected numbers were counted with other tools (see the notes of the shared logs). The counts
-are compared only after the ledger shows that every dropped line was merged.
+The expected numbers were counted with other tools (see the notes of the shared logs). The mill also
+counts the lines of the other tests that share it, so a test compares with the counts before.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
-import pymysql
 import pytest
-import redis
 
-from appliance.mill.init import read_secret
-from tests.e2e.mill import TempMill, shipped_config, temp_mill
+from tests.e2e.conftest import config
+from tests.e2e.mill import TempMill
+from tests.e2e.reading import Reading
 from tests.harness.logs import shared_log
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
-STATUSES = {
-    "200": 9126,
-    "304": 445,
-    "404": 213,
-    "301": 164,
-    "206": 45,
-    "500": 3,
-    "416": 2,
-    "403": 2,
-}
+STATUSES = Counter(
+    {
+        "200": 9126,
+        "304": 445,
+        "404": 213,
+        "301": 164,
+        "206": 45,
+        "500": 3,
+        "416": 2,
+        "403": 2,
+    }
+)
 COUNTED_S = 60.0
 """The longest wait of a test. The benchmark measures the promise of ten seconds."""
 
-NESTED = shipped_config(
-    columns="{active: {path: connections.active, type: int},"
-    " hg: {path: 'server_zones.`hg.nginx.org`.requests', type: bigint}}",
-    metrics="    - {name: most_active, from: json, measure: max, value: active}\n"
-    "    - {name: hg_requests, from: json, measure: max, value: hg}\n",
-)
+CONFIG = config()
 
 
-@pytest.fixture(scope="module")
-def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
-    with temp_mill(tmp_path_factory.mktemp("whole") / "mill") as made:
-        made.write_config(NESTED)
-        made.up()
-        yield made
+@pytest.fixture
+def mill(mill_at_work: TempMill) -> TempMill:
+    return mill_at_work
 
 
-def in_redis(mill: TempMill, key: str) -> dict[str, str]:
-    """Return a hash of Redis, read without a password."""
-    with redis.Redis(port=mill.ports["redis"], decode_responses=True) as client:
-        found: dict[str, str] = client.hgetall(key)
-        return found
+def by_status(reading: Reading) -> Counter[str]:
+    """Return the number of counted access lines of each status."""
+    found = reading.redis("mill:requests_by_status:all")
+    return Counter({status: int(count) for status, count in found.items()})
 
 
-def in_mysql(mill: TempMill, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query by the MySQL user `reader`."""
-    connection = pymysql.connect(
-        host="127.0.0.1",
-        port=mill.ports["mysql"],
-        user="reader",
-        password=read_secret(mill.home, "mysql/reader"),
-        database="millrace",
-    )
-    with connection, connection.cursor() as cursor:
-        cursor.execute(query)
-        return list(cursor.fetchall())
-
-
-def counts(mill: TempMill, times: int) -> None:
-    """Check that Redis and MySQL have exactly `times` times the counts of the access log."""
-    expected = {status: count * times for status, count in STATUSES.items()}
-
-    def merged() -> bool:
-        return in_redis(mill, "mill:requests_by_status:all") == {
-            status: str(count) for status, count in expected.items()
-        }
-
-    wait_until(merged, COUNTED_S, f"Redis has counted the file {times} times")
+def counts(reading: Reading, expected: Counter[str]) -> None:
+    """Check that Redis and MySQL have exactly these counts."""
+    wait_until(lambda: by_status(reading) == expected, COUNTED_S, "Redis has counted the file")
     query = "SELECT status, count FROM requests_by_status WHERE size = 'all'"
-    rows = {str(status): int(count) for status, count in in_mysql(mill, query)}
+    rows = {str(status): int(count) for status, count in reading.mysql(query)}
     assert rows == expected
 
 
-def lines_of(mill: TempMill, file: str) -> int:
-    """Return the number of counted lines of a file."""
-    return int(in_redis(mill, "mill:lines_by_file:all").get(file, "0"))
-
-
-def test_a_dropped_file_is_counted_doubled_and_kept(mill: TempMill) -> None:
+def test_a_dropped_file_is_counted_doubled_and_kept(mill: TempMill, reading: Reading) -> None:
     log = shared_log("apache_access.log")
+    before = by_status(reading)
     mill.drop(log, "access/apache_access.log")
-    counts(mill, 1)
+    counts(reading, before + STATUSES)
     mill.drop(log, "access/the_same_again.log")
-    counts(mill, 2)
+    counts(reading, before + STATUSES + STATUSES)
 
     assert mill.run("down").code == 0
     mill.up()
-    counts(mill, 2)
+    counts(reading, before + STATUSES + STATUSES)
     # After the restart earlier lines must not be counted again. One more line shows that the mill
     # has gone past them.
     line = log.read_text().splitlines()[0] + "\n"
     (mill.home.folder / "watched" / "access" / "one.log").write_text(line)
-    wait_until(lambda: lines_of(mill, "access/one.log") == 1, COUNTED_S, "the next line counts")
+    wait_until(lambda: reading.lines_of("access/one.log") == 1, COUNTED_S, "the next line counts")
     status = line.split('"')[2].split()[0]
-    expected = {s: str(2 * n + (s == status)) for s, n in STATUSES.items()}
-    assert in_redis(mill, "mill:requests_by_status:all") == expected
-    assert mill.show("requests_by_status") == expected
-    assert in_redis(mill, "mill:meta")["lag"] == "0"
+    counts(reading, before + STATUSES + STATUSES + Counter([status]))
+    assert mill.show("requests_by_status") == reading.redis("mill:requests_by_status:all")
+    assert reading.redis("mill:meta")["lag"] == "0"
 
 
-def test_windows_hold_what_the_lines_say(mill: TempMill) -> None:
+def test_windows_hold_what_the_lines_say(mill: TempMill, reading: Reading) -> None:
     """MySQL has the windows of an old file, by the timestamps in its lines."""
     log = shared_log("apache_access.log")
     test_file = mill.home.folder / "watched" / "access" / "again.log"
     if not test_file.exists():
         test_file.write_bytes(log.read_bytes())
-    wait_until(lambda: lines_of(mill, "access/again.log") == 10_000, COUNTED_S, "counted")
+    wait_until(lambda: reading.lines_of("access/again.log") == 10_000, COUNTED_S, "counted")
     hours = Counter(line.split("[")[1][:14] for line in log.read_text().splitlines())
     query = (
         "SELECT start_at, SUM(count) FROM lines_by_file"
         " WHERE size = '1h' AND file = 'access/again.log' GROUP BY start_at"
     )
-    found = {f"{start:%d/%b/%Y:%H}": int(count) for start, count in in_mysql(mill, query)}
+    found = {f"{start:%d/%b/%Y:%H}": int(count) for start, count in reading.mysql(query)}
     assert found == dict(hours)
 
 
-def test_an_incomplete_last_line_waits(mill: TempMill) -> None:
+def test_an_incomplete_last_line_waits(mill: TempMill, reading: Reading) -> None:
     log = shared_log("OpenSSH_2k.log")
     mill.drop(log, "text/OpenSSH_2k.log")
     wait_until(
-        lambda: lines_of(mill, "text/OpenSSH_2k.log") == 1_999, COUNTED_S, "1,999 whole lines"
+        lambda: reading.lines_of("text/OpenSSH_2k.log") == 1_999, COUNTED_S, "1,999 whole lines"
     )
     with (mill.home.folder / "watched" / "text" / "OpenSSH_2k.log").open("ab") as file:
         file.write(b"\r\n")
     wait_until(
-        lambda: lines_of(mill, "text/OpenSSH_2k.log") == 2_000, COUNTED_S, "the last line too"
+        lambda: reading.lines_of("text/OpenSSH_2k.log") == 2_000, COUNTED_S, "the last line too"
     )
     query = "SELECT count FROM lines_by_file WHERE size = 'all' AND file = 'text/OpenSSH_2k.log'"
-    assert in_mysql(mill, query) == [(2_000,)]
+    assert reading.mysql(query) == [(2_000,)]
 
 
-def test_nested_fields_are_measured(mill: TempMill) -> None:
+def test_nested_fields_are_measured(mill: TempMill, reading: Reading) -> None:
     log = shared_log("nginxplus_json.log")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     mill.drop(log, "json/nginxplus.log")
-    wait_until(lambda: lines_of(mill, "json/nginxplus.log") == 500, COUNTED_S, "500 lines")
+    wait_until(lambda: reading.lines_of("json/nginxplus.log") == 500, COUNTED_S, "500 lines")
     most = max(row["connections"]["active"] for row in rows)
     hg = max(row["server_zones"]["hg.nginx.org"]["requests"] for row in rows)
-    assert in_redis(mill, "mill:most_active:all") == {"*": str(most)}
-    assert in_redis(mill, "mill:hg_requests:all") == {"*": str(hg)}
+    assert reading.redis("mill:most_active:all") == {"*": str(most)}
+    assert reading.redis("mill:hg_requests:all") == {"*": str(hg)}
     assert mill.show("most_active", "--size", "all") == {"*": str(most)}
 
 
-def test_the_demo_is_counted_line_by_line(mill: TempMill) -> None:
+def test_the_demo_is_counted_line_by_line(mill: TempMill, reading: Reading) -> None:
     result = mill.run("demo", "--seconds", "2", "--rate", "40", "--seed", "1")
     assert result.code == 0, result.err
     [path] = (mill.home.folder / "watched" / "access").glob("demo-*.log")
     written = path.read_text().count("\n")
     assert written > 0
     wait_until(
-        lambda: lines_of(mill, f"access/{path.name}") == written, COUNTED_S, "every demo line"
+        lambda: reading.lines_of(f"access/{path.name}") == written, COUNTED_S, "every demo line"
     )
 
 
 def test_a_metric_saved_into_the_file_counts_what_comes_and_can_be_forgotten(
-    mill: TempMill,
+    mill: TempMill, reading: Reading
 ) -> None:
     driver = mill.status()["stream"]["pid"]
-    before = int(in_redis(mill, "mill:requests_by_status:all")["200"])
+    before = int(reading.redis("mill:requests_by_status:all")["200"])
     metric = "    - {name: by_status_again, from: access, key: status, measure: count}\n"
-    mill.write_config(NESTED.replace("\nsinks:", f"{metric}\nsinks:", 1))
+    mill.write_config(CONFIG.replace("\nsinks:", f"{metric}\nsinks:", 1))
     wait_until(
         lambda: "by_status_again" in mill.run("stream", "status", "--json").out,
         COUNTED_S,
@@ -183,17 +147,17 @@ def test_a_metric_saved_into_the_file_counts_what_comes_and_can_be_forgotten(
     line = '192.0.2.7 - - [01/Aug/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "x"'
     log.write_text(f"{line}\n" * 50)
     wait_until(
-        lambda: in_redis(mill, "mill:by_status_again:all") == {"200": "50"}, COUNTED_S, "50 lines"
+        lambda: reading.redis("mill:by_status_again:all") == {"200": "50"}, COUNTED_S, "50 lines"
     )
-    assert in_mysql(mill, "SELECT status, count FROM by_status_again WHERE size = 'all'") == [
+    assert reading.mysql("SELECT status, count FROM by_status_again WHERE size = 'all'") == [
         ("200", 50)
     ]
-    assert int(in_redis(mill, "mill:requests_by_status:all")["200"]) == before + 50
-    mill.write_config(NESTED.replace("key: status", "key: stratus", 1))
+    assert int(reading.redis("mill:requests_by_status:all")["200"]) == before + 50
+    mill.write_config(CONFIG.replace("key: status", "key: stratus", 1))
     wait_until(
         lambda: "unknown column 'stratus'" in mill.run("status").err, COUNTED_S, "the fault is said"
     )
-    mill.write_config(NESTED)
+    mill.write_config(CONFIG)
     wait_until(
         lambda: "by_status_again" not in mill.run("stream", "status", "--json").out,
         COUNTED_S,
@@ -201,7 +165,7 @@ def test_a_metric_saved_into_the_file_counts_what_comes_and_can_be_forgotten(
     )
     assert mill.run("stream", "forget", "visitors").code != 0
     assert mill.run("stream", "forget", "by_status_again").code == 0
-    assert in_redis(mill, "mill:by_status_again:all") == {}
+    assert reading.redis("mill:by_status_again:all") == {}
     row = mill.status()["stream"]
     assert (row["state"], row["pid"]) == ("healthy", driver)
 
@@ -228,7 +192,7 @@ def test_spark_keeps_its_temporary_files_in_the_mills_folder(mill: TempMill) -> 
     assert {"blockmgr", "spark"} <= kinds
 
 
-def test_the_stream_restarts_by_one_command_and_counts_on(mill: TempMill) -> None:
+def test_the_stream_restarts_by_one_command_and_counts_on(mill: TempMill, reading: Reading) -> None:
     driver = mill.status()["stream"]["pid"]
     restarted = mill.run("restart", "stream")
     assert restarted.code == 0, restarted.err
@@ -237,4 +201,4 @@ def test_the_stream_restarts_by_one_command_and_counts_on(mill: TempMill) -> Non
     assert row["pid"] != driver
     log = mill.home.folder / "watched" / "access" / "after-the-restart.log"
     log.write_text('192.0.2.7 - - [01/Aug/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "x"\n')
-    wait_until(lambda: lines_of(mill, f"access/{log.name}") == 1, COUNTED_S, "the line counts")
+    wait_until(lambda: reading.lines_of(f"access/{log.name}") == 1, COUNTED_S, "the line counts")

@@ -4,7 +4,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -225,31 +224,3 @@ def test_brokers_are_stopped_one_after_the_other(mill: TempMill) -> None:
     assert refused.code == 1
     assert "three brokers cannot shrink to one: set cluster.brokers: 3" in refused.err
     mill.write_config(brokers_only("3"))
-
-
-@pytest.fixture
-def mill_of_one(tmp_path: Path) -> Iterator[TempMill]:
-    with temp_mill(tmp_path / "mill") as made:
-        made.write_config(brokers_only("1"))
-        made.up()
-        yield made
-
-
-def test_a_cluster_of_one_is_not_made_one_of_three(mill_of_one: TempMill) -> None:
-    mill = mill_of_one
-    before = {name: row["pid"] for name, row in mill.status().items()}
-    mill.write_config(brokers_only("3"))
-    refusal = "one broker cannot grow to three yet: set cluster.brokers: 1"
-    for command in (("up", "--apply"), ("restart",)):
-        refused = mill.run(*command)
-        assert refused.code == 1, refused.err
-        assert f"{mill.home.config_file}: cluster.brokers: 3, but data folder" in refused.err
-        assert refusal in refused.err
-        assert "nothing was changed" in refused.err
-        assert {name: row["pid"] for name, row in mill.status().items()} == before
-    assert mill.run("down").code == 0
-    refused = mill.run("up")
-    assert refused.code == 1
-    assert refusal in refused.err
-    assert "nothing was started" in refused.err
-    assert not mill.home.part_data("broker-2").exists()

@@ -7,7 +7,7 @@ alone.
 
 from xdist.scheduler import LoadScopeScheduling
 
-AT_WORK = frozenset({"tests/e2e/test_bad_lines.py", "tests/e2e/test_lag_page.py"})
+AT_WORK = frozenset(f"tests/e2e/test_{name}.py" for name in ("bad_lines", "lag_page", "up_counts"))
 """Modules whose tests examine one running mill (the fixture `mill_at_work`)."""
 
 STREAM = "tests/interop/test_stream_"
