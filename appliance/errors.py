@@ -14,4 +14,4 @@ def reason_of(error: BaseException) -> str:
 
 
 class Failure(Exception):
-    """The error when a command cannot continue. Its text says why, and what to do."""
+    """Raised when a command cannot continue. The text says why, and what to do."""

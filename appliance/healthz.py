@@ -1,4 +1,5 @@
-"""The health check of containers: exit with 0 if a part on this machine says that it is healthy.
+"""The health check of containers: exits with code 0 if the part on this machine reports that it is
+healthy.
 
 It is run as a file, `python -I appliance/healthz.py PORT`. It imports as little as possible,
 because containers run it every few seconds.
@@ -12,7 +13,8 @@ ANSWER_BYTES_MAX = 16 * 1024
 
 
 def ask(port: int) -> tuple[bool, str]:
-    """Return whether `/healthz` on a loopback port answers 200, and its text."""
+    """Return whether `/healthz` on a port of the loopback answers with status 200, and the text of
+    the answer."""
     answer = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:

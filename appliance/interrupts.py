@@ -5,7 +5,7 @@ import signal
 
 def end_at_once() -> None:
     """Let Ctrl-C (SIGINT) end the process immediately until `raise_again` is called."""
-    # A shell can start a background command with SIGINT ignored. In that case do not change that.
+    # A shell can start a background command with SIGINT ignored. In that case leave SIGINT ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

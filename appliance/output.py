@@ -1,7 +1,8 @@
 """The output of commands: data on standard output, everything else on standard error.
 
-On a terminal rows are a table, in a pipe plain aligned text, and JSON in one envelope on request.
-Text from outside is never parsed as markup, and control characters never reach the terminal.
+Rows are printed as a table on a terminal, and as plain aligned text in a pipe. On request, data is
+printed as JSON in one envelope. Text from outside is never parsed as markup, and control characters
+in it are never printed to the terminal.
 """
 
 import json
@@ -34,7 +35,7 @@ class Exit(IntEnum):
 
 
 class CommandError(Exception):
-    """The error when a command cannot do what it was asked to. Its text says why and what to do."""
+    """Raised when a command cannot do what it was asked to do. The text says why and what to do."""
 
     def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
         super().__init__(text)
@@ -59,7 +60,8 @@ def is_terminal() -> bool:
 
 
 def print_json(schema: str, data: Any, errors: Sequence[str] = (), **more: Any) -> None:
-    """Print data in the envelope that every command uses. `more` has further keys of it."""
+    """Print data in the JSON envelope that every command uses. `more` has additional keys of the
+    envelope."""
     now_ms = round(time.time() * 1000)
     envelope = {
         "schema": schema,
@@ -74,7 +76,7 @@ def print_json(schema: str, data: Any, errors: Sequence[str] = (), **more: Any) 
 
 
 def tell(words: str, schema: str, data: Any, as_json: bool) -> None:
-    """Print the result of a command, as a sentence or as data in the envelope."""
+    """Print the result of a command: a sentence, or with `as_json` the data in the envelope."""
     if as_json:
         print_json(schema, data)
     else:
@@ -96,15 +98,15 @@ def print_table(
 
 PADDED_MAX = 60
 PADDED_MAX_OF_LONG = 160
-"""The widest column whose cells are mostly long, such as paths."""
+"""The largest width of a column in which most cells are long, such as paths."""
 
 
 def plain_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
 ) -> str:
-    """Return aligned text with two blanks between columns; nothing is cut.
+    """Return aligned text with two blanks between columns. No cell is shortened.
 
-    A cell that is longer than its column's maximum width shifts the rest of its own line only.
+    A cell that is wider than its column shifts only the following cells of its own line.
     """
     lines = [heads, *rows]
     widths = [
@@ -148,7 +150,8 @@ def rich_table(
 ) -> "Table":
     """Return cells as a table for a terminal, without control characters.
 
-    A cell that is too long continues on the next line, or is cut with an ellipsis if `folds=False`.
+    A cell that is too long continues on the next line or, with `folds=False`, is shortened with an
+    ellipsis.
     """
     from rich.table import Table
     from rich.text import Text
@@ -167,7 +170,7 @@ def rich_table(
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number of things in words: 1 file, 2 files."""
+    """Return a number with its noun: 1 file, 2 files."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -189,9 +192,13 @@ def duration_text(duration_ms: float | None) -> str:
 
 
 def size_text(size_bytes: int | None) -> str:
-    """Format a size in MiB or GiB."""
+    """Format a size in bytes, KiB, MiB or GiB. Only a size of 0 is shown as 0."""
     if size_bytes is None:
         return "-"
     if size_bytes >= 1 << 30:
         return f"{size_bytes / (1 << 30):.1f} GiB"
-    return f"{size_bytes / (1 << 20):.0f} MiB"
+    if size_bytes >= 1 << 20:
+        return f"{size_bytes / (1 << 20):.0f} MiB"
+    if size_bytes >= 1 << 10:
+        return f"{size_bytes / (1 << 10):.0f} KiB"
+    return "0 MiB" if size_bytes == 0 else f"{size_bytes} bytes"

@@ -67,7 +67,8 @@ EXIT_TERMINATED = 143
 
 
 class _Terminated:
-    """A handler of SIGTERM that ends the bench like an interrupt, so that the bench cleans up."""
+    """A handler of SIGTERM that ends the bench in the same way as an interrupt, so that the bench
+    cleans up."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -97,14 +98,15 @@ def run(names: list[str], options: Options) -> int:
                 report.note(f"{name} failed:\n{traceback.format_exc()}")
                 code = 1
                 if terminated.is_set:
-                    # SIGTERM ended the part, and then its clean-up raised this exception.
+                    # SIGTERM ended the part, and the clean-up of the part then raised this
+                    # exception.
                     return EXIT_TERMINATED
     report.table(found, sys.stderr)
     return code
 
 
 if __name__ == "__main__":
-    # SIGTERM must clean up as Ctrl-C does.
+    # Clean up after SIGTERM as after Ctrl-C.
     signal.signal(signal.SIGTERM, terminated)
     try:
         sys.exit(run(*parse_arguments(sys.argv[1:])))

@@ -1,10 +1,11 @@
 """The table that compares our broker with Apache Kafka, as Markdown for `docs/measured.md`.
 
-Pure. Each kind of work has one row with three medians: the peer's, ours with `flush=interval` (as
-Kafka does), and ours with `flush=ack` (our default). Our medians have their ratio to the peer
-beside them. The last column has the goals and marks the missed ones. Ratios are taken round by
-round, because the machine's speed drifts. So they differ from the ratios of the medians. Work that
-flushing does not affect was measured once.
+This module is pure. Each kind of work has one row with three medians: the peer's, ours with
+`flush=interval` (as Kafka does), and ours with `flush=ack` (our default). Our medians have their
+ratio to the peer beside them. The last column has the goals and marks the goals that were missed. A
+ratio is computed for each round, because the machine's speed changes over time. So a ratio in the
+table differs from the ratio of the two medians. Work that flushing does not affect was measured
+once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +17,15 @@ from bench.measurement import Goal, Measurement
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of work: the figures that its row shows, their labels, and their goals."""
+    """One kind of work: the figures in its row, their labels, and their goals."""
 
     work: str
     shown: Mapping[str, str]
-    """The label of each figure: its unit, in words for the reader."""
+    """The label of each figure for readers, which contains its unit."""
 
     goals: Sequence[Goal] = ()
-    """The goals with `flush=interval`. If flushing does not affect the work, its only goals."""
+    """The goals with `flush=interval`. If flushing does not affect the work, these are all
+    goals."""
 
     ack_goals: Sequence[Goal] = ()
     is_flushed: bool = True
@@ -33,11 +35,11 @@ class Row:
     """True if `flush=ack` is compared with a peer that also syncs each append."""
 
     def case(self, flush: str) -> str:
-        """The case's name in the JSON lines."""
+        """Return the name of the case in the JSON lines."""
         return f"{self.work}, flush={flush}" if self.is_flushed else self.work
 
     def goals_for(self, flush: str) -> Sequence[Goal]:
-        """Return the goals of the case."""
+        """Return the goals of the case with this kind of flushing."""
         return self.ack_goals if flush == "ack" else self.goals
 
 
@@ -69,7 +71,7 @@ def markdown(rows: Sequence[Row], found: Sequence[Measurement], where: str) -> l
 
 
 def ratio_text(ratio: Spread) -> str:
-    """Return our ratio to the peer, round by round: the median and the range."""
+    """Return the text with our ratio to the peer: the median over all rounds, and the range."""
     text = f"{ratio.median:.2f}×"
     low, high = f"{ratio.minimum:.2f}", f"{ratio.maximum:.2f}"
     return text if low == high else f"{text}, {low}–{high}"

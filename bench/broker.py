@@ -1,8 +1,9 @@
 """Compare the broker with Apache Kafka in one run: eight kinds of work and their cost.
 
-Both brokers have the same clients, disk and machine, and are measured in turn. The peer has Kafka's
-own settings. Our broker is measured with `flush=interval`, as Kafka does, and with `flush=ack`, our
-default. Both are warmed up first, because a Java broker gets twice as fast in its first minutes.
+Both brokers have the same clients, disk and machine, and are measured alternately. The peer has
+Kafka's own settings. Our broker is measured with `flush=interval`, as Kafka does, and with
+`flush=ack`, our default. Both are warmed up first, because a Java broker gets twice as fast in its
+first minutes.
 """
 
 import random
@@ -192,7 +193,7 @@ def _consuming(bench: Bench, turns: Turns) -> Iterator[Measurement]:
 
 
 def _top_up(servers: Sequence[Server], total: int) -> None:
-    """Bring every broker to the same number of received records."""
+    """Produce records until every broker has received the same number."""
     for one in servers:
         if one.record_count < total:
             note(f"filling {one.name} up to {total:,} records")

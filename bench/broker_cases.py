@@ -31,7 +31,8 @@ PARTITIONS = 6
 GB = 1e9
 
 WARM_BYTES = 4 << 30
-"""Several times what any run writes, because clients and sockets use pages too."""
+"""The number of bytes of memory to warm. This is several times what any run writes, because clients
+and sockets use memory too."""
 DIFFERENT_VALUES = 64
 LED_S_MAX = 30.0
 POLL_S = 0.02
@@ -56,8 +57,8 @@ class _Spent:
 
 @contextmanager
 def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> Iterator[str]:
-    """Create a topic for one run and delete it afterwards. Its name is new, because Kafka answers
-    DeleteTopics before the topic is gone."""
+    """Create a topic for one run and delete it afterwards. Each topic has a name of its own,
+    because Kafka answers DeleteTopics before the topic is gone."""
     server.topic_count += 1
     name = f"bench-{server.topic_count}"
     server.topics.create(name, partitions, settings)
@@ -78,7 +79,10 @@ def leaders(server: Server, topic: str, partitions: int) -> list[str]:
             if len(found) == partitions and _are_led(topic, found):
                 return [found[index] for index in range(partitions)]
             if time.monotonic() > end_s:
-                raise TimeoutError(f"{topic} is not served {LED_S_MAX} s after its creation")
+                raise TimeoutError(
+                    f"not all partitions of topic {topic} have a leader that answers, "
+                    f"{LED_S_MAX} s after the topic was created"
+                )
             time.sleep(POLL_S)
 
 
@@ -104,7 +108,7 @@ def _all_there(server: Server, topic: str, partitions: int, count: int) -> None:
     found = server.topics.record_count(topic, partitions)
     server.record_count += found
     if found != count:
-        raise librdkafka.Lost(f"{found} of {count} records in the topic")
+        raise librdkafka.Lost(f"the topic has {found} records, expected {count}")
 
 
 def produce(bench: Bench, size_bytes: int, count: int) -> Case:
@@ -160,7 +164,8 @@ def requests(bench: Bench, connections: int, in_flight: int) -> Case:
 
 
 def on_the_way(bench: Bench, rate: int) -> Case:
-    """Return the case that produces at a fixed rate on one connection and consumes on another."""
+    """Return the case that produces at a fixed rate on one connection, consumes on another, and
+    measures how long records take."""
     seconds = bench.options.sized(5, 1)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:

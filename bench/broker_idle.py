@@ -1,8 +1,8 @@
 """The cost of an idle broker with a thousand connections and a thousand partitions.
 
 The CPU share is measured three times: without a consumer, and twice with one consumer of all
-partitions that gets no records. That consumer uses a fetch session once, as Java's consumer does,
-and once none, as librdkafka does.
+partitions that gets no records. In one of these two measurements the consumer uses a fetch session,
+as the Java consumer does. In the other it uses none, as librdkafka does.
 """
 
 import resource
@@ -16,14 +16,15 @@ from bench.measurement import Figures
 from bench.requests import FETCH_VERSION, NEW_SESSION, NO_SESSION, fetch_request
 from bench.servers import Server
 from bench.session import Bench
+from protocol.errors import ErrorCode
 from protocol.messages.cluster import ApiVersionsRequest
 from tests.harness.wire import WireClient
 
 CONNECTIONS = 1_000
 PARTITIONS = 1_000
 QUIET_S = 7.0
-"""The time after which the effects of the set-up are over: by then, silent connections have given
-back their read buffers."""
+"""The seconds to wait until the effects of the set-up are over. By then, silent connections have
+given back their read buffers."""
 
 
 def idle(bench: Bench) -> Case:
@@ -72,14 +73,15 @@ def _percent(server: Server, before_s: float, began_s: float) -> float:
 def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -> float:
     """Return the CPU time in percent of a core while a consumer fetches in a fetch session.
 
-    The first Fetch names all partitions. The others name none, which means "no change".
+    The first Fetch names all partitions. The later ones name none, which means that the list of
+    partitions is unchanged.
     """
     everything = dict.fromkeys(range(PARTITIONS), 0)
     answer = consumer.ask(
         fetch_request(topic, everything, session_epoch=NEW_SESSION), FETCH_VERSION
     )
     if answer.error_code or not answer.session_id:
-        raise Lost(f"no fetch session: error {answer.error_code}")
+        raise Lost(f"the broker created no fetch session: error {answer.error_code}")
     before_s, began_s, session_epoch = server.cpu_s, time.perf_counter(), 0
     while time.perf_counter() - began_s < seconds:
         session_epoch += 1
@@ -88,7 +90,7 @@ def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -
         )
         code = consumer.ask(request, FETCH_VERSION).error_code
         if code:
-            raise Lost(f"the fetch session ended: error {code}")
+            raise Lost(f"the broker refused a Fetch in the fetch session: {ErrorCode(code).name}")
     return _percent(server, before_s, began_s)
 
 

@@ -1,9 +1,10 @@
-"""Acknowledgement times of a producer while a restarted broker copies the N bytes that it lacks.
+"""Measure the acknowledgement times of a producer while a restarted broker copies the bytes that it
+lacks.
 
 Three brokers run, and every partition has three replicas. One broker is stopped, and `--size` bytes
 are written to one topic. A producer with acks=all writes 2,000 lines a second to another topic:
-once before the stop, with all brokers in sync, and once while the restarted broker copies. Of the
-second time, only lines count that were sent while the producer's topic was in sync and the copy was
+once before the stop, with all brokers in sync, and once while the restarted broker copies. The
+second figure uses only lines that were sent while the producer's topic was in sync and the copy was
 running.
 """
 
@@ -50,7 +51,8 @@ GOALS = (Goal("p99_ratio", at_most=1.2),)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One acknowledged line, in seconds of `time.perf_counter`."""
+    """One acknowledged line: when it was sent and when it was acknowledged, in seconds of
+    `time.perf_counter`."""
 
     sent_s: float
     took_s: float
@@ -83,7 +85,10 @@ def figures(
 ) -> Figures:
     """Return the figures of one run. Raises Lost if too few lines were sent during the copy."""
     if len(beside) < LINES_MIN:
-        raise Lost(f"{len(beside)} lines beside a copy of {copied_s:.2f} s: use a larger --size")
+        raise Lost(
+            f"only {len(beside)} lines were sent during the copy, which took {copied_s:.2f} s: "
+            "use a larger --size"
+        )
     found: dict[str, float] = {}
     for name, lines in (("alone", alone), ("beside", beside)):
         took_s = sorted(one.took_s for one in lines)

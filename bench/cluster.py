@@ -1,10 +1,10 @@
 """Compare three brokers with three of Apache Kafka: the cost of replicated work and of failovers.
 
-Both clusters have the same clients, disk and machine, and are measured in turn. Every partition has
-three replicas, two of which must be in sync, and producers use acks=all. The peer has Kafka's own
-settings, so it does not fsync. A row that says so measures the peer with an fsync as well. Both
-clusters are warmed up first. At the end, leaders are ended by SIGKILL and by SIGTERM while a
-producer writes.
+Both clusters have the same clients, disk and machine, and are measured alternately. Every partition
+has three replicas, two of which must be in sync, and producers use acks=all. The peer has Kafka's
+own settings, so it does not fsync. Rows with the label for it also measure the peer with an fsync
+for each append. Both clusters are warmed up first. At the end, leaders are stopped with SIGKILL and
+with SIGTERM while a producer writes.
 """
 
 import shutil
@@ -26,8 +26,8 @@ from tests.harness.cluster import ClusterProcesses
 
 PART = "cluster"
 ENDS_A_ROUND = 7
-"""The number of leaders that a round ends with each signal. Three rounds give the twenty events
-that a 99th percentile needs."""
+"""The number of leaders that a round stops with each signal. Three rounds then give more than the
+twenty events that a 99th percentile needs."""
 
 START = Row(
     "from the start of three processes",
@@ -164,10 +164,10 @@ def _ends(
     number: signal.Signals,
     endangered: Sequence[tuple[Server, failover.Processes]],
 ) -> Measurement:
-    """Measure how long partitions cannot be written to after their leader ended.
+    """Measure how long partitions cannot be written to after their leader was stopped.
 
-    Each round ends some leaders of each server, and the figures are over all rounds. A disturbed
-    round is marked in the JSON line. It is not measured again, because it takes minutes.
+    Each round stops some leaders of each server. The figures are computed over all rounds. A
+    disturbed round is marked in the JSON line. It is not measured again, because it takes minutes.
     """
     note(row.work)
     found: dict[str, list[outage.Outage]] = {one.name: [] for one, _ in endangered}

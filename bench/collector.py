@@ -65,8 +65,10 @@ FLUENT_BIT = """\
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure without compression, where only the cost per line counts, and with the default codec.
-    Then measure the latency."""
+    """Measure the speed without compression and with the default codec, and then the latency.
+
+    Without compression only the cost per line matters.
+    """
     folder = bench.new_folder("broker")
     fluent_bit = os.environ.get("FLUENT_BIT") or shutil.which("fluent-bit")
     if fluent_bit is None:
@@ -119,8 +121,7 @@ def _live(bench: Bench, broker: BrokerProcess) -> Measurement:
 
 
 class _Committed(Follower):
-    """Follows the number of records in a one-partition topic that a read_committed consumer
-    sees."""
+    """Follows how many records of a one-partition topic a read_committed consumer can see."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(TOPIC)
@@ -145,7 +146,7 @@ class _Committed(Follower):
 
 
 class _Race:
-    """Runs one program over the file, and checks that every line has arrived."""
+    """Runs one program on the file, and checks that every line has arrived in the topic."""
 
     def __init__(
         self, bench: Bench, broker: BrokerProcess, source: Path, count: int, size: int

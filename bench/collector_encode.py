@@ -79,7 +79,7 @@ def lines_per_cpu_s(work: Callable[[], int]) -> float:
 
 
 def compared(name: str, ours: Callable[[], int], peer: Callable[[], int]) -> Measurement:
-    """Measure the collector and a peer in turn, round by round."""
+    """Measure the collector and a peer alternately, in several rounds."""
     with Watch() as watch:
         rounds = [(lines_per_cpu_s(ours), lines_per_cpu_s(peer)) for _ in range(ROUNDS)]
     runs, theirs = (

@@ -1,7 +1,7 @@
-"""End brokers one after the other under an idempotent librdkafka producer.
+"""Stop brokers one after the other while an idempotent librdkafka producer writes.
 
-The producer is never restarted, because its own pauses are part of what its users see. It writes
-all the time, also while the ended broker restarts. At the end every record must have been
+The producer is never restarted, because its own pauses are part of what its users see. The producer
+writes all the time, even while the stopped broker restarts. At the end every record must have been
 acknowledged, and the topic must contain each record once.
 """
 
@@ -33,10 +33,11 @@ PARTITIONS = 6
 PACE_S = 0.002
 RETRY_BACKOFF_MS = 50
 SETTLED_S = 3.0
-"""Seconds after SIGTERM, by which a broker that shuts down in order has moved its leaderships."""
+"""The seconds after SIGTERM within which a broker that shuts down in order moves its leaderships to
+other brokers."""
 
 RECONNECTED_S = 12.0
-"""Seconds after a broker has restarted, by which librdkafka has reconnected to it. The client's
+"""The seconds after a broker's restart within which librdkafka reconnects to it. The client's
 `reconnect.backoff.max.ms` is 10 s. Until then librdkafka does not reconnect, even if the broker
 leads partitions."""
 
@@ -46,7 +47,7 @@ METADATA_TIMEOUT_S = 10.0
 
 
 class Processes(Protocol):
-    """Brokers that can be ended one by one. Both harnesses, ours and the one of Apache Kafka,
+    """Brokers that can be stopped one by one. The harnesses of our brokers and of Apache Kafka
     implement this protocol."""
 
     def stop(self, node_id: int, /) -> None:
@@ -75,7 +76,7 @@ class Load(PacedRecords):
 
         self.delegated: list[Delegated] = []
         self.acknowledged_sent_s = [0.0] * PARTITIONS
-        """By partition: when the newest acknowledged record was written."""
+        """For each partition, the time at which its newest acknowledged record was written."""
 
         self.acknowledged = 0
         logger = logging.Logger("librdkafka")
@@ -118,7 +119,8 @@ class Load(PacedRecords):
 class _Delegations(logging.Handler):
     """Collects librdkafka's log lines that move a partition to or from `:0/internal`.
 
-    That is librdkafka's internal queue for partitions without a known leader.
+    The name `:0/internal` stands for librdkafka's internal queue for partitions without a known
+    leader.
     """
 
     def __init__(self, found: list[Delegated]) -> None:
@@ -134,7 +136,7 @@ class _Delegations(logging.Handler):
 def outages(
     server: Server, processes: Processes, number: signal.Signals, count: int
 ) -> list[Outage]:
-    """End leaders one after the other. Before each, wait until the cluster is healthy."""
+    """Stop leaders one after the other. Before each stop, wait until the cluster is healthy."""
     with _written(server) as (load, topic):
         cluster = _Watched(server, topic)
         return [_one(cluster, processes, load, number) for _ in range(count)]
@@ -142,15 +144,15 @@ def outages(
 
 @contextmanager
 def _written(server: Server) -> Iterator[tuple[Load, str]]:
-    """Write to a topic in the block, then check that the topic contains every acknowledged
-    record."""
+    """Write to a topic for the duration of the block, then check that the topic contains every
+    acknowledged record once."""
     with new_topic(server, {}, PARTITIONS) as topic:
         with Load(server.bootstrap, topic) as load:
             yield load, topic
             written = load.finish()
         found = server.topics.record_count(topic, PARTITIONS)
         if found != written:
-            raise Lost(f"{found} records in the topic, {written} acknowledged")
+            raise Lost(f"the topic has {found} records, but {written} were acknowledged")
 
 
 def _one(cluster: "_Watched", processes: Processes, load: Load, number: signal.Signals) -> Outage:
@@ -182,7 +184,7 @@ def _one(cluster: "_Watched", processes: Processes, load: Load, number: signal.S
 
 
 class _Watched:
-    """What the brokers report about one topic: whether it is in sync, and its leaders."""
+    """The state of one topic as the brokers report it: whether it is in sync, and its leaders."""
 
     def __init__(self, server: Server, topic: str) -> None:
         self._server = server

@@ -1,7 +1,7 @@
 """Figures over several runs: their spread, percentiles, and how they are formatted.
 
-Pure. A figure's name ends in its unit (`records_per_s`, `p99_ms`, `broker_cpu_s_per_gb`). MB and GB
-are 10^6 and 10^9 bytes, MiB is 2^20 bytes.
+This module is pure. A figure's name ends in its unit (`records_per_s`, `p99_ms`,
+`broker_cpu_s_per_gb`). MB and GB are 10^6 and 10^9 bytes, MiB is 2^20 bytes.
 """
 
 import math
@@ -42,7 +42,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     The values must be in ascending order. Raises ValueError if there are none.
     """
     if not ordered:
-        raise ValueError("a percentile of nothing")
+        raise ValueError("expected at least one value for a percentile, found none")
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

@@ -1,4 +1,5 @@
-"""How long the mill takes to start, and how much memory it uses, both idle and under load."""
+"""Measures how long the mill takes to start, and how much memory it uses when idle and under
+load."""
 
 import shutil
 import threading
@@ -49,7 +50,7 @@ def _broker(bench: Bench) -> Figures:
 
 
 def _again(bench: Bench, mill: WholeMill) -> Run:
-    """Stop the mill, then measure its next start. `Watch` does not cover the stop, because it can
+    """Stop the mill, then measure its next start. The stop is not within the `Watch`, which can
     follow only one set of processes."""
     note("second up")
     down_s = mill.down()

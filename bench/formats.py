@@ -1,7 +1,8 @@
-"""Lines per second for each shipped format: a backlog of its lines, with a count by one column.
+"""Measures how many lines per second the mill counts for each shipped format: a backlog of lines,
+counted by one column.
 
-The lines are those of the fixtures with changed numbers and words. After every run, the counts in
-MySQL are compared with a direct count. A difference fails the bench.
+The lines are those of the test fixtures, with changed numbers and words. After every run, the
+counts in MySQL are compared with a direct count. A difference fails the bench.
 """
 
 from collections import Counter
@@ -43,7 +44,10 @@ def _backlog(bench: Bench, on: Servers, name: str) -> Figures:
         figures = rig.backlog(FILE, _octets(given))
         straight = Counter(shown_columns((row[column],))[0] for _, row in (*warm, *given))
         if (found := rig.totals(METRIC)) != straight:
-            raise Differs(f"{name}: {found} in MySQL, {dict(straight)} by a straight count")
+            raise Differs(
+                f"{name}: MySQL has the counts {found}, a direct count of the lines gives "
+                f"{dict(straight)}"
+            )
     return {key: value for key, value in figures.items() if "pss" not in key}
 
 

@@ -1,8 +1,8 @@
-"""Merges, reads and purges while the table of windows grows to a year's size.
+"""Measures merges, reads and purges while the table of windows grows to the size of a year's data.
 
 The table has the sinks' own schema. It has one metric by path and minute, with 2,000 paths in each
-minute. MySQL itself generates the rows. MySQL runs with the tests' settings, so all but the
-smallest table is far larger than the buffer pool of 64 MiB.
+minute. MySQL itself generates the rows. MySQL runs with the tests' settings, so all tables except
+the smallest are far larger than the buffer pool of 64 MiB.
 """
 
 import time
@@ -164,8 +164,8 @@ class _Table:
         }
 
     def reads(self) -> Figures:
-        """Run the queries that a person, the page and `doctor` send. Each query is for other
-        windows."""
+        """Run the queries that a person, the page and `doctor` send. No two queries are for the
+        same windows."""
         step = self._minutes // (READS + 1)
         starts = [START_S + n * step * MINUTE_S for n in range(READS)]
         top = (

@@ -1,4 +1,4 @@
-"""librdkafka as a load: produce and consume through confluent-kafka, as its users do."""
+"""Uses librdkafka as the load: produces and consumes through confluent-kafka, as its users do."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ class Topics:
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, acks: str) -> float:
-    """Produce `count` records and wait for all acknowledgements. Return the seconds that took."""
+    """Produce `count` records and wait for all acknowledgements. Return the duration in seconds."""
     failed = 0
 
     def on_delivery(error: object, _: object) -> None:
@@ -136,7 +136,7 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, ack
     left = producer.flush(TIMEOUT_S)
     seconds = time.perf_counter() - began_s
     if left or failed:
-        raise Lost(f"{left} records unacknowledged, {failed} refused")
+        raise Lost(f"{left} records were not acknowledged, and {failed} were refused")
     return seconds
 
 
@@ -164,7 +164,7 @@ def consume(bootstrap: str, topic: str, partitions: int, count: int) -> float:
                     raise KafkaException(message.error())
             read += len(messages)
             if time.monotonic() > deadline_s:
-                raise Lost(f"found {read} of {count} records again")
+                raise Lost(f"consumed {read} records, expected {count}")
         return time.perf_counter() - began_s
     finally:
         consumer.close()

@@ -1,7 +1,7 @@
 """Made-up access logs with few different keys, for measurements that do not check the counts.
 
-The lines are those of the demo. Each line is taken from a pool and only its time is filled in, so
-writing is fast. The same seed and start give the same bytes. Measurements that check the counts use
+The lines are those of the demo. To write fast, each line is taken from a pool and only its time is
+filled in. The same seed and start give the same bytes. Measurements that check the counts use
 `bench.traffic`.
 """
 
@@ -13,7 +13,7 @@ from appliance.traffic.demo import access_line
 
 POOL_LINES = 20_000
 LINES_PER_SECOND = 100
-"""The number of lines per second of the time stamps in the log."""
+"""The number of lines that have the same second in their time stamps."""
 
 
 class LineSource:

@@ -1,9 +1,10 @@
-"""A thousand lines a second through the whole mill: alone, and while an old file is counted.
+"""Measures the latency of a thousand lines a second through the whole mill: alone, and while an old
+file is counted.
 
-If the old file goes to the partition of the live lines, its lines are ahead of them. So the file is
-moved into the watched folder twice: once with a name that gives it another partition, and once with
-a name that gives it the same one. A case without live lines shows how much the live lines slow down
-the old file.
+If the old file goes to the partition of the live lines, the live lines wait behind its lines. So
+the file is moved into the watched folder twice: once with a name that gives it another partition,
+and once with a name that gives it the same partition. A case without live lines shows how much the
+live lines slow down the old file.
 """
 
 import contextlib
@@ -82,7 +83,7 @@ class _OldFile:
         self._next = self._written()
 
     def _written(self) -> Path:
-        # The lines differ each time, because the collector would recognise a copy of a known file.
+        # Each file needs other lines, because the collector would recognise a copy of a known file.
         made = self._folder / "old.log"
         seed = next(self._seeds)
         self.lines, _ = write_traffic(made, Traffic(seed), self._size, START)
@@ -105,7 +106,7 @@ class _OldFile:
 
 @dataclass(frozen=True, slots=True)
 class _Dropped:
-    """An old file with the name under which it is dropped into the watched folder."""
+    """An old file, with the name that it gets in the watched folder."""
 
     mill: WholeMill
     made: Path
@@ -162,7 +163,8 @@ def _paced(mill: WholeMill, paced: Paced, seconds: float) -> Figures:
 def _beside(
     mill: WholeMill, paced: Paced, seconds: float, old: _OldFile, *, is_shared: bool
 ) -> Figures:
-    """Measure as `_paced` does, but drop a file of old lines once live lines flow."""
+    """Measure as `_paced` does, but move a file of old lines into the watched folder once live
+    lines flow."""
     dropped = old.named(is_shared=is_shared)
     drop = threading.Timer(DROP_AFTER_S, dropped.drop)
     with dropped.counted() as counted:
@@ -171,7 +173,8 @@ def _beside(
         figures = _paced(mill, paced, seconds)
         drop.join()
         lines, until_s = counted.counts[-1], counted.times[-1]
-    # If no old line is left, the old file was finished early and live lines were alone for a while.
+    # If no old line is left at the end, the old file was finished early and the live lines were
+    # alone for a while.
     figures = {
         **figures,
         "old_lines_per_s": lines / (until_s - began_s),

@@ -1,7 +1,7 @@
-"""CPU time and memory of processes, and the load that other processes put on the machine.
+"""Measures the CPU time and memory of processes, and the load of other processes on the machine.
 
 Other load is the time that the hypervisor took, plus the CPU time that belongs neither to the bench
-nor to a process it started. It can be measured only over a span of time, so a `Watch` spans one
+nor to a process it started. It can be measured only over a period of time, so a `Watch` covers one
 run.
 """
 
@@ -30,8 +30,8 @@ def cpu_s(pid: int) -> float:
 
 
 def pss_mib(pids: Iterable[int]) -> float:
-    """Return the proportional set size of the processes together, in MiB. Each shared page counts
-    once."""
+    """Return the proportional set size of the processes together, in MiB. A page that several of
+    the processes share is included only once."""
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -57,8 +57,8 @@ class Watch:
     """Measures other load over one span: `with Watch() as watch: …`, then `watch.other_load`.
 
     `watch.seconds` is the length of the span. `roots` returns processes of ours that are not
-    descendants of this one, such as a supervisor in the background. They must live through the
-    whole span, because otherwise their CPU time counts as other load.
+    descendants of this one, such as a supervisor in the background. They must run during the whole
+    span. Otherwise their CPU time is treated as other load.
     """
 
     def __init__(self, roots: Callable[[], Iterable[int]] = no_roots) -> None:

@@ -1,6 +1,6 @@
 """One line of the bench: the measured case, its runs, its peer, and the machine.
 
-Pure. The line's schema is `bench/1`:
+This module is pure. The line's schema is `bench/1`:
 
     {"schema": "bench/1", "part": "broker", "case": "produce 1 KiB, acks=all",
      "figures": {"records_per_s": {"min": …, "median": …, "max": …, "runs": 3}, …},
@@ -36,7 +36,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The limit that a figure's median must meet. With `of="ratio"` it is the ratio to the peer."""
+    """The limit that a figure's median must meet. With `of="ratio"` the limit is for our ratio to
+    the peer."""
 
     figure: str
     at_most: float | None = None
@@ -65,7 +66,7 @@ Values = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another program, measured in turn with ours."""
+    """Another program, measured alternately with ours."""
 
     name: str
     runs: Sequence[Run]
@@ -99,7 +100,8 @@ class Measurement:
 
     @property
     def ratios(self) -> dict[str, Spread]:
-        """Return the spread of our ratios to the peer, pair by pair; empty without a peer."""
+        """Return the spread of our ratios to the peer, each for one pair of runs; empty without a
+        peer."""
         if self.peer is None:
             return {}
         pairs = zip(self.runs, self.peer.runs, strict=True)

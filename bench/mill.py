@@ -1,4 +1,5 @@
-"""The whole mill on this machine: how soon a line is counted, and how many lines a second.
+"""Measures the whole mill on this machine: how soon a line is counted, and how many lines are
+counted per second.
 
 The mill has the shipped configuration with one broker. The bench's writer and reader use the same
 cores as the mill.
@@ -69,7 +70,7 @@ def paced_file(mill: WholeMill, name: str, source: Source) -> Paced:
 def _dropped(bench: Bench, mill: WholeMill, source: Traffic) -> Measurement:
     """Move a file from last year into the watched folder, and measure until all of it is counted.
 
-    That is when the offsets in the ledger equal the topic's end offsets.
+    The file is counted when the offsets in the ledger equal the topic's end offsets.
     """
     case = f"dropped old file of {bench.options.size_bytes / 1e6:,.0f} MB"
     note(f"{case}: writing it")

@@ -1,7 +1,7 @@
-"""How long a partition had no acknowledgement after a broker had ended.
+"""Computes how long a partition had no acknowledgement after a broker was stopped.
 
-Pure. All times are seconds of one clock. A producer writes to every partition at a fixed interval.
-So during any gap above the interval, nothing could be written to the partition.
+This module is pure. All times are seconds of one clock. A producer writes to every partition at a
+fixed interval. So during any gap above the interval, nothing could be written to the partition.
 """
 
 import re
@@ -38,12 +38,12 @@ class Delegated:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The effect of one broker's end on a producer."""
+    """The effect of the stop of one broker on a producer."""
 
     gap: Gap
     at_internal_s: float
-    """How many seconds of the gap the partition was at librdkafka's `:0/internal`. For such a
-    partition, librdkafka looks for a leader whenever metadata arrives, and otherwise once a
+    """The seconds of the gap during which the partition was at librdkafka's `:0/internal`. For such
+    a partition, librdkafka looks for a leader whenever metadata arrives, and otherwise once a
     second."""
 
     was_controller: bool
@@ -52,9 +52,9 @@ class Outage:
 def longest_gap(since_s: float, acks: Iterable[tuple[float, int]], partitions: int) -> Gap:
     """Return the longest gap of any partition from `since_s` on.
 
-    `acks` has the time and partition of each acknowledgement, in ascending order. Time after a
-    partition's last acknowledgement does not count, because the caller waits until all partitions
-    are served. Raises ValueError if a partition has no acknowledgement.
+    `acks` has the time and partition of each acknowledgement, in ascending order. The time after a
+    partition's last acknowledgement is not a gap, because the caller waits until all partitions are
+    served. Raises ValueError if a partition has no acknowledgement.
     """
     latest = dict.fromkeys(range(partitions), since_s)
     silent = set(latest)
@@ -67,7 +67,10 @@ def longest_gap(since_s: float, acks: Iterable[tuple[float, int]], partitions: i
             longest = Gap(partition, latest[partition], at_s - latest[partition])
         latest[partition] = at_s
     if silent:
-        raise ValueError(f"partitions without any acknowledgement: {sorted(silent)}")
+        raise ValueError(
+            "expected an acknowledgement from every partition, found none from the partitions "
+            f"{sorted(silent)}"
+        )
     return longest
 
 
@@ -111,7 +114,8 @@ def _spans(
 
 
 def most_led(leaders: Mapping[int, int]) -> int:
-    """Return the id of the broker that leads the most partitions; the lowest id among equals.
+    """Return the id of the broker that leads the most partitions; of several such brokers, the
+    lowest id.
 
     `leaders` maps each partition to its leader. Raises ValueError if no partition has a leader.
     """

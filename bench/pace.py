@@ -1,8 +1,8 @@
-"""Write lines at a fixed rate, and measure when each line was counted or arrived elsewhere.
+"""Writes lines at a fixed rate, and measures when each line was counted or arrived elsewhere.
 
 The writer notes the number of lines in the file and the time after each write. A follower notes the
-number of lines that have arrived, and when. One file is one key and its lines keep their order. So
-line n has arrived once the follower's number reaches n.
+number of lines that have arrived, and when. All lines of one file have the same key, so they keep
+their order. Line n has arrived once the follower's number reaches n.
 """
 
 import threading
@@ -60,7 +60,7 @@ class Follower(ABC):
 
     @abstractmethod
     def looks(self) -> Generator[int, None, None]:
-        """Yield repeatedly how many lines have arrived. Closing the generator releases its
+        """Yield again and again how many lines have arrived. Closing the generator releases its
         resources."""
 
     def _follow(self) -> None:
@@ -81,10 +81,12 @@ class Follower(ABC):
             if self.latest > seen:
                 end_s, seen = time.monotonic() + COUNTED_DEADLINE_S, self.latest
             if time.monotonic() > end_s:
-                raise TimeoutError(f"{self.latest} of {count} lines of {self._what} counted")
+                raise TimeoutError(
+                    f"only {self.latest} of {count} lines of {self._what} were counted in time"
+                )
             time.sleep(POLL_S)
         if self.latest > count:
-            raise AssertionError(f"{self.latest} lines counted of {count} written")
+            raise AssertionError(f"{self.latest} lines were counted, but only {count} were written")
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -148,11 +150,11 @@ class Paced:
         }
 
     def sustained(self, seconds: float, ahead: int) -> Figures:
-        """Write as fast as lines are counted, at most `ahead` lines more. Return the rate of
+        """Write lines as fast as they are counted, at most `ahead` lines ahead. Return the rate of
         counting.
 
-        The first third of the time is left out, because the first lines are still on their way. If
-        too few batches end within `seconds`, writing goes on until enough have ended.
+        The first third of the time is left out, because at first no line has been counted yet. If
+        too few batches end within `seconds`, writing continues until enough have ended.
         """
         blocks = [self._source.at(datetime.now(UTC), BLOCK_LINES) for _ in range(BLOCKS)]
         with self._follower() as counted, self._path.open("ab", 0) as out:
@@ -170,7 +172,7 @@ class Paced:
         begin = bisect_left(times, began_s + elapsed_s / 3)
         end = min(len(counts), len(times)) - 1
         if end <= begin:
-            raise TimeoutError(f"fewer than two batches were counted in {elapsed_s:.0f} s")
+            raise TimeoutError(f"the mill counted fewer than two batches in {elapsed_s:.0f} s")
         return {"lines_per_s": (counts[end] - counts[begin]) / (times[end] - times[begin])}
 
 
@@ -182,9 +184,9 @@ def latencies(
 ) -> Iterator[float]:
     """Return the time from write to count for each line.
 
-    `written` has, for each write, the time before it and the number of lines in the file after it.
-    `first` lines existed before. If the lines of one write were counted in two steps, all of them
-    get the time of the later step.
+    `written` has, for each write, the time before the write and the number of lines in the file
+    after it. The first `first` lines were in the file before and are ignored. If the lines of one
+    write were counted in two steps, all of them get the time of the later step.
     """
     before = first
     for written_s, total in written:

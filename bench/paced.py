@@ -13,10 +13,10 @@ from bench.librdkafka import TIMEOUT_S, Lost
 
 
 class PacedRecords(ABC):
-    """Writes a record every `pace_s` seconds, over all partitions in turn, within a `with` block.
+    """Writes a record every `pace_s` seconds within a `with` block, to one partition after the
+    other.
 
-    After a pause, it sends the records that are overdue at once. So the rate holds over the whole
-    time.
+    After a pause, the thread sends all overdue records at once. So the average rate is kept.
     """
 
     def __init__(self, producer: Producer, topic: str, partitions: int, pace_s: float) -> None:
@@ -34,19 +34,21 @@ class PacedRecords(ABC):
 
     @abstractmethod
     def _on_acknowledged(self, sent_s: float, message: Message) -> None:
-        """Note an acknowledged record. `sent_s` is the time at which it was written."""
+        """Handle an acknowledged record. `sent_s` is the time at which it was written."""
 
     def check_refused(self) -> None:
         """Raise Lost if a record was refused."""
         if self._refused:
-            raise Lost(f"refused: {self._refused[0]}")
+            raise Lost(f"the broker refused a record: {self._refused[0]}")
 
     def finish_writing(self) -> None:
         """End the thread. Raises Lost unless all records were acknowledged."""
         self._end()
         left = self._producer.flush(TIMEOUT_S)
         if left or self._refused:
-            raise Lost(f"{left} records unacknowledged, refused: {self._refused[:1]}")
+            raise Lost(
+                f"{left} records were not acknowledged; the first refusal is {self._refused[:1]}"
+            )
 
     def _end(self) -> None:
         self._ends.set()

@@ -26,12 +26,12 @@ __all__ = ["PARTS", "Part", "Unavailable"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part: what it measures, and the function for it."""
+    """One part of the bench: a description, and the function that measures it."""
 
     what: str
     measure: Callable[[Bench], Iterator[Measurement]]
     is_asked_for: bool = False
-    """True if the part runs only when it is named, because it takes too long."""
+    """True if the part runs only when the command line names it, because it takes too long."""
 
 
 PARTS = {

@@ -1,8 +1,8 @@
 """The collector's peer: `python -m bench.peer_produce BOOTSTRAP TOPIC FILE CODEC KEY`.
 
-A simple program that reads blocks, splits them at line ends and calls `produce()` for each line.
-Its librdkafka producer is idempotent, as the collector's is. It runs as a process of its own, so
-that the kernel reports its whole cost, as for the collector.
+This is a simple program that reads blocks, splits them at line ends and calls `produce()` for each
+line. Its librdkafka producer is idempotent, as the collector's is. It runs as a process of its own,
+so that the kernel reports its whole cost, as for the collector.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """The speed of the protocol layer: microseconds per call, on one core, in this process.
 
-If kafka-python is installed, its messages are the peer. Both are measured in turn on the same data.
+If kafka-python is installed, its messages are the peer. Both are measured alternately on the same
+data.
 """
 
 import timeit
@@ -59,14 +60,15 @@ PART = "protocol"
 RUNS = 7
 RUN_SECONDS = 0.05
 HEADER_GOALS = (Goal("us", at_most=10.0),)
-"""The most that decoding the header of a Produce or Fetch request may cost the broker."""
+"""The goal for the decoding of the header of a Produce or Fetch request: the microseconds that it
+may take."""
 
 Call = Callable[[], object]
 
 
 def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None) -> Measurement:
-    """Time a call over several runs, in turn with the peer's call. One call processes `divide_by`
-    items."""
+    """Time a call over several runs, alternately with the peer's call. One call processes
+    `divide_by` items."""
     timers = [_Timer(one, divide_by) for one in (call, peer) if one is not None]
     with Watch() as watch:
         times = [[timer.run_us() for timer in timers] for _ in range(RUNS)]
@@ -79,7 +81,7 @@ def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None
 
 
 class _Timer:
-    """Repeats a call so often that a run is long enough for the clock's resolution."""
+    """Repeats a call so often that a run is long enough for the resolution of the clock."""
 
     def __init__(self, call: Call, divide_by: int) -> None:
         self._timer = timeit.Timer(call)
@@ -198,7 +200,8 @@ def offset_commit() -> OffsetCommitRequest:
 
 
 def measure_messages() -> Iterator[Measurement]:
-    """Measure the encoding and decoding of messages, beside kafka-python's if it is installed."""
+    """Measure the encoding and decoding of messages. If kafka-python is installed, measure its
+    messages too."""
     for name, message, version in messages():
         cls = type(message)
         encoded = message.encode(version)

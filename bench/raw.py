@@ -1,10 +1,11 @@
-"""A client that replays one prepared request, so that almost only the broker's cost is measured.
+"""A client that sends one prepared request again and again, so that almost only the broker's cost
+is measured.
 
 Each connection keeps `in_flight` copies of its frame on the wire. It sends the next copy whenever
 an answer arrives. Answers are counted, timed and discarded. The broker must answer the requests of
 a connection in order, as Kafka's protocol demands. The client uses plain sockets and one epoll,
 because on two cores its CPU time is taken from the broker. A read costs two system calls and a few
-microseconds, no matter how many answers it brings.
+microseconds, however many answers it returns.
 """
 
 import select
@@ -33,11 +34,11 @@ class Replayed:
     answer_bytes: int = 0
     seconds: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
-    """In ascending order."""
+    """The latencies of all answers in seconds, in ascending order."""
 
     last_answer: bytes = b""
-    """The newest answer that one read brought whole, without its size prefix. Empty if no read
-    did."""
+    """The newest answer that a single read returned whole, without its size prefix. Empty if no
+    read did."""
 
 
 class _Connection:
@@ -63,7 +64,7 @@ class _Connection:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether answers are still to come."""
+        """Return whether answers are still missing."""
         return bool(self._sent_s)
 
     def send(self, count: int) -> None:
@@ -152,7 +153,7 @@ def _many(connections: Sequence[_Connection], end_s: float) -> None:
         while by_fd:
             ready = poll.poll(ANSWER_S_MAX)
             if not ready:
-                raise TimeoutError(f"no answer in {ANSWER_S_MAX} s")
+                raise TimeoutError(f"the broker sent no answer within {ANSWER_S_MAX} s")
             for fd, _ in ready:
                 one = by_fd[fd]
                 answered, now_s = one.receive()

@@ -42,12 +42,13 @@ class Server:
     name: str
     bootstrap: str
     pids: Callable[[], Iterable[int]]
-    """Returns the process ids of its brokers. A restarted broker has another process id."""
+    """A function that returns the process ids of the cluster's brokers. A restarted broker has
+    another process id."""
 
     topics: Topics
     replication: Replication
     record_count: int = 0
-    """The number of records that it has received in all cases."""
+    """The number of records that the cluster has received in all cases."""
 
     topic_count: int = 0
     """The number of topics that were created for single runs."""
@@ -74,7 +75,7 @@ def server(
     pids: Callable[[], Iterable[int]],
     replication: Replication = ALONE,
 ) -> Server:
-    """Return a handle on brokers that already serve."""
+    """Return a server object for brokers that already run."""
     return Server(name, bootstrap, pids, Topics(bootstrap, replication), replication)
 
 
@@ -96,8 +97,8 @@ class BesideKafka:
             try:
                 process.start()
             except BaseException:
-                # An interrupt here does not call `__exit__`, because the body has not begun. So
-                # clean up here.
+                # If an interrupt comes here, `__exit__` is not called, because the block has not
+                # begun. So clean up here.
                 process.kill9()
                 raise
             self.server = server(PEER, process.bootstrap, process.pids, self._replication)
@@ -115,7 +116,8 @@ class BesideKafka:
 
 
 def new_kafka(bench: Bench, name: str, nodes: int = 1) -> KafkaProcess | None:
-    """Return a Kafka that has not started; None if it was not requested or is not available."""
+    """Return a Kafka that has not been started; None if Kafka was not requested or is not
+    available."""
     if not bench.options.beside_kafka:
         return None
     try:
@@ -197,5 +199,8 @@ def _until_produced(client: WireClient, end_s: float) -> None:
 
 def _still_starting(code: int, end_s: float) -> None:
     if time.perf_counter() > end_s:
-        raise Hung(f"no durable record in {ANSWER_S_MAX} s; last error {code}")
+        raise Hung(
+            f"the broker did not acknowledge a record within {ANSWER_S_MAX} s; its last error "
+            f"is {code}"
+        )
     time.sleep(POLL_S)

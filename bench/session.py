@@ -28,8 +28,8 @@ class Options:
     """The size of the old file that is dropped into the watched folder."""
     beside_kafka: bool = False
     folder: Path = ROOT / ".cache"
-    """Where the temporary folder is created. It must be on a disk, because a flush costs nothing in
-    memory."""
+    """The folder in which the temporary folder is created. It must be on a disk, because in memory
+    a flush costs nothing."""
     seed: int = 1
 
     def sized(self, full: int, quick: int) -> int:
@@ -38,7 +38,8 @@ class Options:
 
 
 class Bench:
-    """A context manager. On exit it closes everything that was entered into `stack`."""
+    """A context manager for one run of the bench. On exit it closes everything that was entered
+    into `stack`."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -87,14 +88,14 @@ class Bench:
     def in_turn(
         self, case: str, ours: Callable[[], Figures], theirs: Callable[[], Figures]
     ) -> tuple[list[Run], list[Run]]:
-        """Run our measurement and a peer's in turn (A B A B …), so that drift affects both
-        equally."""
+        """Run our measurement and a peer's alternately (A B A B …), so that changes of the
+        machine's speed affect both equally."""
         note(case)
         pairs = [(self.once(ours), self.once(theirs)) for _ in range(self.options.runs)]
         return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
 
     def in_rounds(self, case: str, measures: Sequence[Callable[[], Figures]]) -> "Rounds":
-        """Run several measurements in turn (A B C A B C …), and leave out disturbed rounds.
+        """Run several measurements alternately (A B C A B C …), and discard disturbed rounds.
 
         A round with too much other load is repeated. The total number of rounds is at most twice
         the number of runs. If no round was quiet, all rounds are kept and marked.
@@ -113,7 +114,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The runs of each subject, and the number of rounds that were discarded."""
+    """The runs of each measurement, and the number of rounds that were discarded."""
 
     runs: Sequence[list[Run]]
     discarded: int

@@ -1,9 +1,10 @@
 """The cost of one merge into MySQL and Redis, by the number of rows in a batch.
 
-A batch of rows touches the same keys in the current minute and in the totals, as each batch of a
-live mill does. A batch of blocks fills new minutes of a past day, as a backlog does. The time of
-`apply` is measured, because the stream waits for it before it reads on. A last case counts made-up
-traffic with the shipped metrics, except sketches: once as a backlog and once second by second.
+A batch of rows changes the same keys in the current minute and in the totals, as each batch of a
+live mill does. A batch of blocks fills new minutes of a past day, as a backlog does. The duration
+of `apply` is measured, because the stream waits for it before it reads more lines. A last case
+counts made-up traffic with the shipped metrics, except sketches: once as a backlog, and once second
+by second.
 """
 
 import time
@@ -107,7 +108,7 @@ class _Merges:
         start_s = clock_ms() // 1000 // SLICE_S * SLICE_S
         rows = [_row(start_s, number) for number in range(self._rows)]
         times: list[float] = []
-        # The first merge is not timed, because it inserts the rows that the others only update.
+        # The first merge is not timed, because it inserts the rows that later merges only update.
         sinks.apply(self._batch(0, rows))
         batches = [self._batch(n, rows) for n in range(1, self._batches + 1)]
         before, own_s = [cpu_s(pid) for pid in servers], time.process_time()

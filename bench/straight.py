@@ -1,10 +1,10 @@
 """Count metrics directly from the drawn lines, and compare the result cell by cell.
 
-Pure. A metric gives every line a key and a value. A key is an index into a list of names. A value
-is a whole number, or -1 for none. All cells of one window size are counted at once. Counts, sums,
-minima and maxima must be equal. Distinct values and percentiles must be equal if the cell is small
-enough to be exact. A mean or a share may be off by its rounding. An estimate may be off by the
-largest error that its sketch shows among many thousand cells.
+This module is pure. A metric gives every line a key and a value. A key is an index into a list of
+names. A value is a whole number, or -1 for none. All cells of one window size are counted at once.
+Counts, sums, minima and maxima must be equal. Distinct values and percentiles must be equal if the
+cell is small enough to be exact. A mean or a share may be off by its rounding. An estimate may be
+off by the largest error that its sketch shows among many thousand cells.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from sinks.values import ARITHMETIC
 ALL_S = 0
 NO_VALUE = -1
 NO_KEY = "*"
-# The largest relative rounding error of a quotient: twelve digits are right.
+# The largest relative rounding error of a quotient: twelve digits are exact.
 QUOTIENT_ERROR = Decimal("1e-12")
 UNIQUE_ERROR = 0.1
 RANK_ERROR = 0.05
@@ -29,7 +29,8 @@ RANK_ERROR = 0.05
 Measure = Literal["count", "sum", "mean", "share", "unique", "percentile"]
 Column = Callable[[Drawn], Array]
 Row = Sequence[Any]
-"""The start of the window in epoch seconds, key, count, sum, min, max, value."""
+"""A row of the table of cells: the start of the window in epoch seconds, key, count, sum, min, max,
+value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Cells:
     least: Array
     most: Array
     groups: Array
-    """Where the values of each cell end in `values`, in the order of the cells."""
+    """For each cell, the index in `values` at which its values end."""
     values: Array
     """The measured values of all cells one after the other, in ascending order within each cell."""
 

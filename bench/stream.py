@@ -1,4 +1,4 @@
-"""The stream alone: a backlog of realistic traffic, and every format with every measure.
+"""Measures the stream alone: a backlog of realistic traffic, and every format with every measure.
 
 After every run, all cells in MySQL are compared with a direct count. A cell that differs fails the
 bench. MySQL runs with the tests' settings: a buffer pool of 64 MiB and a durable commit for each
@@ -40,7 +40,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 class _Lines:
-    """Lines of one file, in order and in one format. The drawn values are kept for the direct
+    """Writes the lines of one file in one format. The drawn values are kept for the direct
     count."""
 
     def __init__(self, seed: int, form: str) -> None:

@@ -1,4 +1,5 @@
-"""The same traffic in every format, and the metrics that compare formats and measures.
+"""Writes the same traffic in every format, and defines the metrics that compare formats and
+measures.
 
 Each format has the columns path, status, bytes and client, under its own names. Syslog has no such
 columns, so it carries the path as its program, the client as its host, and size or status as the

@@ -34,7 +34,7 @@ Skipped = pytest.skip.Exception
 SIZES_S = (60, 3_600, 0)
 POLL_S = 0.05
 SAMPLE_S = 0.5
-# After this many seconds without a counted line the stream is stuck. Its log then says why.
+# If no line was counted for this many seconds, the stream is stuck. Its log says why.
 STUCK_S = 300.0
 TRANSACTION_MS = 900_000
 QUEUE_MESSAGES = 500_000
@@ -133,7 +133,9 @@ class StreamRig:
         """
         unparsed = self._stream.details()["unparsed_total"]
         if unparsed:
-            raise Differs(f"{unparsed} lines are unparsed: {self._stream.details()['unparsed']}")
+            raise Differs(
+                f"the stream could not parse {unparsed} lines: {self._stream.details()['unparsed']}"
+            )
         found = 0
         for metric in metrics:
             for size_s in SIZES_S:
@@ -199,7 +201,7 @@ class StreamRig:
                     producer.poll(POLL_S)
             self._sent += 1
         if producer.flush(TIMEOUT_S):
-            raise TimeoutError("the broker did not take the backlog")
+            raise TimeoutError("the broker did not acknowledge the backlog in time")
         return producer
 
     def _wait_counted(self) -> None:
@@ -208,7 +210,10 @@ class StreamRig:
             if counted != seen or not end_s:
                 seen, end_s = counted, time.monotonic() + STUCK_S
             elif time.monotonic() > end_s:
-                raise TimeoutError(f"{counted} of {self._sent} lines: {self._log_end()}")
+                raise TimeoutError(
+                    f"the stream counted {counted} of {self._sent} lines and then no more: "
+                    f"{self._log_end()}"
+                )
             time.sleep(POLL_S)
 
     def _counted(self, before: int) -> int:
@@ -241,7 +246,7 @@ class StreamRig:
 
 
 class _Memory:
-    """A thread that samples the memory of processes, both of each process and of all together."""
+    """A thread that samples the memory of processes: of each process, and of all together."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids

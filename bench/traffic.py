@@ -1,4 +1,4 @@
-"""Made-up web traffic with as many different keys as real traffic has, fast to write.
+"""Generates made-up web traffic quickly, with as many different keys as real traffic has.
 
 Addresses, paths, statuses and sizes are drawn with numpy, and lines are joined from pools of text
 pieces. So a gigabyte takes seconds. The same seed gives the same bytes. The drawn values are
@@ -25,7 +25,8 @@ AGENTS = 40
 NO_SIZE_PERCENT = 3
 QUERY_PERCENT = 10
 LINES_PER_SECOND = 37
-"""The number of lines per second of the log's time stamps. So a gigabyte spans a day and a half."""
+"""The number of lines that have the same second in their time stamps. With this number, a gigabyte
+spans a day and a half."""
 SECONDS_AT_ONCE = 600
 
 Array = NDArray[Any]
@@ -46,7 +47,7 @@ class Drawn:
 
     @staticmethod
     def joined(some: Sequence["Drawn"]) -> "Drawn":
-        """Return the lines of several draws as one."""
+        """Return the lines of several draws as one object."""
         columns = (np.concatenate([getattr(one, f.name) for one in some]) for f in fields(Drawn))
         return Drawn(*columns)
 

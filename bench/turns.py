@@ -20,7 +20,7 @@ Measure = Callable[[], Figures]
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The peer's part of a row: its name, and the functions that measure it."""
+    """The peer's side of a row: its name, and the functions that measure it."""
 
     name: str
     plain: Measure
@@ -30,7 +30,7 @@ class Beside:
 
 
 class Turns:
-    """Measures the rows of a part, on servers that already serve."""
+    """Measures the rows of a part on servers that already run."""
 
     def __init__(self, part: str, bench: Bench, ours: Server, peer: Server | None) -> None:
         self._part = part
@@ -55,7 +55,7 @@ class Turns:
         return self._measurement(row, rounds.runs, rounds.discarded)
 
     def once(self, row: Row, case: cases.Case) -> Measurement:
-        """Measure a row once, because its result depends on all rows before it."""
+        """Measure a row only once, because its result depends on all rows before it."""
         note(row.work)
         return self._measurement(
             row, [[self._bench.once(partial(case, one, {}))] for one in self.all]
@@ -87,8 +87,8 @@ class Turns:
 def by_flush(
     part: str, bench: Bench, row: Row, ours: Mapping[str, Measure], beside: Beside | None
 ) -> Iterator[Measurement]:
-    """Measure our broker with each kind of flushing, and between these the peer, if there is
-    one."""
+    """Measure our broker with each kind of flushing. If there is a peer, its runs are between
+    ours."""
     measures = list(ours.values())
     if beside is not None:
         measures.insert(1, beside.plain)

@@ -2,7 +2,7 @@
 
 Each Produce request has one record, and the consumer fetches again after every answer. Both use
 plain sockets. The producer notes when it sent each record, and the consumer when it received it.
-Both are threads that sleep nearly all of the time.
+Both are threads that wait nearly all of the time.
 """
 
 import socket
@@ -36,7 +36,7 @@ def latencies(address: str, topic: str, frame: bytes, rate: int, seconds: float)
 
 def _produce(sender: socket.socket, frame: bytes, rate: int, total: int) -> list[float]:
     sent_s = []
-    # By then, the consumer's first Fetch waits at the broker.
+    # At this time the consumer's first Fetch already waits at the broker.
     began_s = time.perf_counter() + 0.1
     for number in range(total):
         left_s = began_s + number / rate - time.perf_counter()
@@ -87,5 +87,5 @@ def _count(answer: bytes) -> int:
     response, _ = FetchResponse.decode(answer, FETCH_VERSION, position)
     part = response.responses[0].partitions[0]
     if part.error_code:
-        raise Lost(f"fetch failed: error {part.error_code}")
+        raise Lost(f"the broker refused a Fetch: error {part.error_code}")
     return sum(header.record_count for header, _ in iterate_batches(part.records or b""))

@@ -1,9 +1,9 @@
-"""Make memory available before a run begins, so that the run does not pay for getting it.
+"""Makes memory available before a run begins, so that the run does not wait for it.
 
 A virtual machine gives unused memory back to its host some seconds after it is freed. The next
-process that touches such memory waits for the host. So a byte written to the page cache can cost
-ten times as much as right after other memory was freed. The bench must not measure this. So pages
-are touched and freed just before a run.
+process that touches such memory waits for the host. So writing to the page cache can take ten times
+as long as just after other memory was freed. The bench must not measure this, so it touches and
+frees pages just before a run.
 """
 
 import mmap
@@ -13,7 +13,7 @@ import psutil
 from bench.report import note
 
 MADV_POPULATE_WRITE = 23
-"""The value is from Linux 5.14. Python 3.11 has no name for it."""
+"""The number of the advice in Linux 5.14 and later. Python 3.11 has no name for it."""
 
 
 def warm_pages(size_bytes: int) -> None:

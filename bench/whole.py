@@ -82,7 +82,8 @@ class WholeMill:
         return {name: record.pid for name, record in records.items() if record is not None}
 
     def roots(self) -> list[int]:
-        """Return the ids of all our processes that do not count as other load."""
+        """Return the process ids whose processes, with all their descendants, are not other
+        load."""
         return list(self.pids().values())
 
     def memory(self) -> dict[str, float]:
@@ -101,12 +102,12 @@ class WholeMill:
         end_s = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end_s:
-                raise TimeoutError(f"not within {deadline_s:.0f} s: {what}")
+                raise TimeoutError(f"this did not happen within {deadline_s:.0f} s: {what}")
             time.sleep(every_s)
 
 
 def whole_mill(bench: Bench) -> WholeMill:
-    """Return the mill that the parts of one bench share. It may not be started yet, and it ends
+    """Return the mill that the parts of one bench share. It is possibly not started yet. It ends
     with the bench."""
     if bench.mill is None:
         bench.mill = WholeMill(bench.new_folder("mill") / "home")

@@ -1,4 +1,5 @@
-"""`python -m broker --settings-fd N`: one broker process, its settings as JSON on descriptor N."""
+"""`python -m broker --settings-fd N`: runs one broker process, which reads its settings as JSON
+from descriptor N."""
 
 from __future__ import annotations
 

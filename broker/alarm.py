@@ -1,8 +1,8 @@
 """One timer for all deadlines of the broker.
 
 This module is pure. A timer of the event loop for each parked request would cost more than the
-request. So the owner of a deadline calls `wake_by`, and the timer is moved only if this deadline is
-earlier than all others.
+request. So there is one timer. The owner of a deadline calls `wake_by`, which moves the timer only
+if this deadline is earlier than all others.
 """
 
 from __future__ import annotations

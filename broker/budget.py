@@ -1,8 +1,9 @@
-"""Limits the time that one iteration of the event loop works for clients, and for one connection.
+"""Limits the time that the event loop works for clients in one iteration: for one connection, and
+for all.
 
 This module is pure. Each connection has its own budget (`sessions`), but a hundred busy connections
-would still delay all others a hundred times as long. So all client connections share one more
-budget. Work that exceeds it waits for the next iteration. In between, the loop handles every
+would together delay all others by a hundred times that time. So all client connections share one
+more budget. Work that exceeds it waits for the next iteration. In between, the loop handles every
 socket, timer and finished fsync. Other brokers have no budget, so they never wait for clients.
 
 A session that has used its time pauses reading until no whole frame is left in its buffer. Without
@@ -20,11 +21,11 @@ SESSION_TURN_NS_MAX = 20_000_000
 """The longest time in nanoseconds that one session works before others are served."""
 
 TURN_GAP_NS = 2_000_000
-"""The time in nanoseconds after a read within which the next read counts towards the same time
-limit, because libuv reads one socket several times in a row.
+"""If the next read of a session comes within this time in nanoseconds after a read, both share one
+time limit, because libuv reads one socket several times in a row.
 
-If an unrelated read is counted too, it only costs a pause. If a read in a row got its own time
-limit, it would cost the other connections 20 ms each time.
+If an unrelated read is included by mistake, the session only pauses too early. If each read in a
+row got its own time limit, each would delay the other connections by 20 ms.
 """
 
 LOOP_TURN_NS_MAX = 50_000_000
@@ -33,7 +34,7 @@ events."""
 
 
 class WorkBudget(Protocol):
-    """The work time of one iteration of the loop that the sessions of a listener share."""
+    """The work time in one iteration of the loop that the sessions of a listener share."""
 
     def is_spent(self, now_ns: int) -> bool:
         """Return True if no more work may begin in this iteration of the loop."""

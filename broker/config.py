@@ -35,7 +35,7 @@ from broker.topic_keys import LogConfig as LogConfig
 BROKER_LISTENER = "BROKER"
 """The listener for other brokers. Clients and the mill's parts use the other listeners."""
 MILL_LISTENER = "MILL"
-"""The listener for the mill's parts."""
+"""The listener for the mill's own parts, such as the collector and the stream."""
 
 PLAINTEXT = "PLAINTEXT"
 SSL = "SSL"
@@ -43,8 +43,7 @@ SASL_SSL = "SASL_SSL"
 """Kafka's names of the security protocols that a listener can have."""
 
 FAULT_COUNT_MAX = 20
-"""The largest number of wrong settings that one answer names, because a client can send
-thousands."""
+"""The largest number of wrong settings that one answer names. A client can send thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ class Listener:
 
     @property
     def has_tls(self) -> bool:
-        """True if connections are encrypted."""
+        """True if the listener encrypts its connections."""
         return self.security_protocol in (SSL, SASL_SSL)
 
     @property
@@ -164,8 +163,8 @@ class BrokerConfig(BrokerKeys):
 
     @property
     def in_force(self) -> dict[str, Value]:
-        """Every value that is set, by Kafka's key. If several values are set, the overriding
-        one."""
+        """Every value that is set, by Kafka's key. If a key is set in several places, this is the
+        value that overrides the others."""
         return {**self.given, **self.dynamic_for_all, **self.dynamic}
 
     def with_dynamic(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> BrokerConfig:
@@ -228,7 +227,7 @@ def _check_security(config: BrokerConfig) -> None:
 
 
 def _attributes(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the fields of BrokerKeys that these settings fill."""
+    """Return the values of these settings, by the name of the field of BrokerKeys."""
     return {BROKER_ROWS[key][0]: value for key, value in values.items() if BROKER_ROWS[key][0]}
 
 
@@ -275,19 +274,19 @@ FOREIGN_KEY_LENGTH_MAX = 249
 
 
 def foreign_setting(key: str) -> Setting:
-    """Return a row for a broker key that this broker does not know. Its value is stored and shown,
-    but not used.
+    """Return a definition for a broker key that this broker does not know. Its value is stored and
+    shown, but not used.
 
-    Kafka accepts any key at run time, because its plug-ins have their own settings, and tools set
-    some keys that only Kafka uses.
+    As Kafka does, the broker accepts any key at run time: Kafka's plug-ins have their own settings,
+    and tools set some keys that only Kafka uses.
     """
     why = "not a setting of this broker; stored because it was set, without any effect"
     return Setting(key, ConfigType.STRING, "", "", why, None, None, (), (), is_dynamic=True)
 
 
 def check_dynamic_settings(settings: Mapping[str, str]) -> list[Fault]:
-    """Return the first faults in broker settings that are made at run time. Unknown keys can be
-    faults too."""
+    """Return the first faults in broker settings that are made at run time; empty if there is none.
+    An unknown key is a fault only if it is too long or not well-formed."""
     foreign = [key for key in settings if key not in BROKER_ROWS]
     faults = check_settings({key: settings[key] for key in settings if key in BROKER_ROWS})
     if len(foreign) > FOREIGN_KEYS_MAX:

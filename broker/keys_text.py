@@ -1,4 +1,5 @@
-"""Writes the tables of settings as Markdown, for the end of `docs/reference/configuration.md`.
+"""Renders the tables of settings as Markdown, for the last part of
+`docs/reference/configuration.md`.
 
 This module is pure. A running broker never loads it.
 """

@@ -1,9 +1,9 @@
 """The settings that limit the frames, connections and memory that clients can use.
 
-This module is pure. It has the limit of everything that a peer can make longer, larger or more
-numerous, under Kafka's key if Kafka has one. Tests reach every limit. The limits on new connections
-count the listeners MILL and BROKER separately, as Kafka reserves connections for the listener
-between its brokers. So the mill's own parts can always connect.
+This module is pure. It has a limit for everything whose length, size or number a peer can raise,
+under Kafka's key if Kafka has one. Tests reach every limit. The listeners MILL and BROKER have
+connection limits of their own, as Kafka reserves connections for the listener between its brokers.
+So the mill's own parts can always connect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The settings of the broker itself, with default and reason, in one table.
 
-This module is pure. `is_dynamic` rows can be changed while the broker runs, for one broker or for
-all, so code must read them on every use. Some defaults differ from Kafka's, because they are for
-three brokers on one machine. The internal topics are small, so that a coordinator loads quickly.
+This module is pure. Settings with `is_dynamic` can be changed while the broker runs, for one broker
+or for all, so code must read them on every use. Some defaults differ from Kafka's, because they are
+for three brokers on one machine. By default the internal topics are kept small, so that a
+coordinator loads quickly.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FACTORS = (
     OFFSETS_FACTOR,
     TRANSACTIONS_FACTOR,
 )
-"""The keys for the number of replicas of new topics."""
+"""The keys that set the number of replicas of new topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ A Fetch waits for the first of many keys and often ends at its deadline, so it h
 
 Invariants: every operation ends exactly once, by `reached` or by `lost`. The operations of a key
 are reached in the order of their offsets, and for equal offsets in the order in which they came.
-When an operation ends, it may call its key from inside this call, to await, lose, reach or expire.
+While an operation is being ended, it may call the methods of its key again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from broker.timers import Timer, Timers
 from protocol.errors import ErrorCode
 
 NO_MARK = -1
-"""The mark of a key whose offset is unknown. Not even offset 0 is reached."""
+"""The mark of a key whose offset is unknown. It is below offset 0, so no operation is reached."""
 
 WITHDRAWN_KEPT = 8
-"""The number of ended operations below which a queue is not rebuilt."""
+"""The number of ended operations in a queue up to which the queue is not rebuilt."""
 
 
 class WaitingOperation(Protocol):
@@ -48,7 +48,7 @@ class OffsetKey:
 
     def __init__(self, mark: int = NO_MARK) -> None:
         self._line: deque[tuple[int, int | None, WaitingOperation]] = deque()
-        """The offset, the deadline and the operation of each wait. The offsets never fall."""
+        """The offset, the deadline and the operation of each wait, in the order of offsets."""
         self._withdrawn_count = 0
         """An upper bound of the number of operations that are in the queue although they have
         ended."""
@@ -69,7 +69,8 @@ class OffsetKey:
         happen even if its client has already been answered.
         """
         line = self._line
-        # Waiters below the mark are still in the queue while an outer call is ending them.
+        # While an outer call is ending operations below the mark, some of them are still in the
+        # queue. This operation must end after them.
         if offset <= self.mark and (not line or line[0][0] > offset):
             waiter.reached()
             return
@@ -87,8 +88,8 @@ class OffsetKey:
         if not line or line[-1][0] <= offset:
             line.append((offset, deadline_ms, waiter))
             return
-        # A duplicate batch waits for a lower offset than the last waiters. Its place is near the
-        # end, because only the last few batches of a producer are remembered.
+        # A duplicate batch waits for a lower offset than the last waiters. Its position is near the
+        # end of the queue, because only the last few batches of a producer are remembered.
         behind = []
         while line and line[-1][0] > offset:
             behind.append(line.pop())
@@ -96,8 +97,8 @@ class OffsetKey:
         line.extend(reversed(behind))
 
     def reached(self, mark: int) -> None:
-        """Note that everything below `mark` is reached, and end the waits for it. A lower mark than
-        the last one has no effect."""
+        """Record that everything below `mark` is reached, and end the waits for it. A mark that is
+        lower than the last one has no effect."""
         if mark > self.mark:
             self.mark = mark
         # Read the queue and the mark again each time, because a waiter can change them inside
@@ -120,7 +121,8 @@ class OffsetKey:
             waiter.lost(code)
 
     def withdrawn(self) -> None:
-        """Note that another key has ended the wait of an operation in this queue."""
+        """Record that another key has ended the wait of an operation that is still in this
+        queue."""
         self._withdrawn_count += 1
         if self._withdrawn_count > max(WITHDRAWN_KEPT, len(self._line) // 2):
             kept = (one for one in self._line if not _is_over(one[2]))
@@ -229,7 +231,8 @@ class Purgatory:
         return first
 
     def withdraw(self, first: FirstReached) -> None:
-        """End a wait without a call of its operation. The wait can have ended before."""
+        """End a wait without calling its operation. This has no effect if the wait has already
+        ended."""
         if first.waiter is not None:
             first.waiter = None
             self._timers.cancel(first.timer)

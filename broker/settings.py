@@ -1,8 +1,8 @@
 """Declares, parses and checks settings, for the tables of `broker/config.py`.
 
-This module is pure. A table is a frozen dataclass whose fields are made by `setting(...)`. The
-field's name is the attribute, and the field's metadata is the rest of the row. So the class that
-code reads, the answers of DescribeConfigs and the documentation always agree.
+This module is pure. A table is a frozen dataclass whose fields are made by `setting(...)`. Each
+field is a row: its name is the attribute, and its metadata is the definition of the setting. So the
+class that code reads, the answers of DescribeConfigs and the documentation always agree.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 VALUE_LENGTH_MAX = 1_000
-"""The largest number of characters of a value. The longest useful value has some dozen."""
+"""The largest number of characters of a value. Useful values have a few dozen at most."""
 
 LIST_LENGTH_MAX = 32_767
 """The largest number of characters of a list of replicas. Requests and answers of older versions
-have no longer texts, so a longer value could be set but not shown."""
+cannot contain a longer text, so a longer value could be set but not shown."""
 
 Value = bool | int | float | str
 
 Fault = tuple[str, object, str]
 """A wrong setting: the key, the value found, and the expected value."""
 
-# Python accepts more numbers than Kafka, with underscores and the digits of all scripts.
+# Python accepts more forms of numbers than Kafka, such as underscores and the digits of all
+# scripts.
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
 _DECIMAL = re.compile(r"\s*[+-]?[0-9]{0,19}\.?[0-9]{0,19}([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 
@@ -69,9 +70,10 @@ class Setting:
     is_dynamic: bool = False
     """True if the setting can be changed while the broker runs."""
     pattern: str = ""
-    """A regular expression that the whole text must match; empty if there is a list of choices."""
+    """A regular expression that the whole text must match; empty if the value is not checked by a
+    pattern."""
     form: str = ""
-    """The pattern in words, for error messages."""
+    """A description of the pattern, for error messages."""
     length_max: int = VALUE_LENGTH_MAX
     """The largest number of characters of a value."""
 
@@ -97,7 +99,7 @@ class Setting:
 
 
 class WrongValue(ValueError):
-    """The value does not fit its row. The text says which value is expected."""
+    """The value does not fit its row. The text describes the expected value."""
 
 
 class ConfigError(Exception):
@@ -205,7 +207,8 @@ def _parse_list(row: Setting, given: object) -> str:
 
 
 def _parse_form(row: Setting, given: object) -> str:
-    """Parse a text with a pattern. The items of a list can have spaces around them."""
+    """Return a text that matches the row's pattern. The items of a list can have spaces around
+    them. Raises WrongValue."""
     if not isinstance(given, str):
         raise WrongValue(row.expected)
     value = ",".join(part.strip() for part in given.split(","))

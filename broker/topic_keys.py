@@ -217,7 +217,7 @@ class LogConfig:
 
     is_compacted: bool = field(init=False, repr=False, compare=False)
     is_flushed_before_ack: bool = field(init=False, repr=False, compare=False)
-    """True for `flush=ack`: only fsynced records count towards the high watermark."""
+    """True for `flush=ack`: the high watermark includes only fsynced records."""
 
     @classmethod
     def of(

@@ -21,7 +21,8 @@ Soon = Callable[..., object]
 """`soon(call, *args)` calls `call(*args)` in the next iteration of the event loop."""
 
 Later = Callable[[int, Callable[[], object]], "Cancel"]
-"""`later(delay_ms, call)` calls `call()` after a delay in milliseconds."""
+"""`later(delay_ms, call)` calls `call()` after a delay in milliseconds, and returns an object that
+can cancel the call."""
 
 
 class Clock(Protocol):
@@ -80,7 +81,7 @@ class End(Enum):
     """This side has closed the link, or could not even try to connect. The reason text says
     more."""
     EOF = auto()
-    """The peer sends no more but possibly still reads."""
+    """The peer sends no more, but possibly it still reads."""
     RESET = auto()
     """The peer, or a device in between, has reset the connection."""
     REFUSED = auto()
@@ -114,7 +115,7 @@ class Link(Protocol):
 
     @property
     def is_stalled(self) -> bool:
-        """True if bytes wait to be sent because the peer does not read."""
+        """True if bytes cannot be sent at present, because the peer does not read."""
 
     @property
     def is_paused(self) -> bool:
@@ -124,8 +125,8 @@ class Link(Protocol):
         """Send chunks (bytes-like objects, or regions of files) after everything sent before.
 
         Nothing may be sent before `linked` was called on the receiver. An error while sending is
-        reported later: bytes that the peer sent before it closed are still delivered, and then
-        `ended` is called.
+        reported later. Bytes that the peer sent before it closed the connection are delivered
+        first, and then `ended` is called.
         """
 
     def left(self) -> Iterator[memoryview]:
@@ -165,10 +166,10 @@ class Receiver(Protocol):
         """
 
     def drained(self) -> None:
-        """Note that everything sent so far has left this process."""
+        """Handle that all bytes passed to `send` have left this process."""
 
     def ended(self, end: End, reason: str = "") -> None:
-        """Note that the link has ended. This is the last call. After EOF, answers can still be
+        """Handle the end of the link. This is the last call. After EOF, answers can still be
         sent."""
 
 
@@ -176,7 +177,7 @@ class Listening(Protocol):
     """A bound address of a listener."""
 
     def open(self) -> None:
-        """Begin to accept connections. Raises PortTaken if another process already listens on the
+        """Start accepting connections. Raises PortTaken if another process already listens on the
         address."""
 
     def close(self) -> None:
@@ -189,7 +190,8 @@ class PortTaken(Exception):
 
 
 class World(Protocol):
-    """The whole interface, for `node/broker`. Other parts get only the attributes that they use."""
+    """The whole interface to the world, for `node/broker`. Other parts get only the attributes that
+    they use."""
 
     @property
     def clock(self) -> Clock:

@@ -30,9 +30,9 @@ class Ingested:
         self._home = home
 
     def step(self, now_ms: int) -> bool:
-        """Move or delete all files that are due.
+        """Move or delete all files that are ingested and past their waiting time.
 
-        Return True if a name is gone, so a scan is needed.
+        Return True if a file left its path, because the next scan must then notice it.
         """
         if all(section.after_ingest == "keep" for section in self._registry.inputs):
             return False

@@ -2,8 +2,9 @@
 
 `make test-all` runs all parts, and `make test-all PARTS="crash e2e"` runs two of them. A part is a
 folder under `tests/`. A test is skipped, with a reason, if its server, client or privilege is
-missing. A part has passed only if a test ran and all skipped tests have one of the `ALLOWED_SKIPS`
-as their reason. The record in `.cache/test-all.json` is kept when a run is interrupted.
+missing. A part has passed only if a test ran and the reason of each skipped test begins with one of
+the `ALLOWED_SKIPS`. The results are in `.cache/test-all.json`, which is updated after each part, so
+an interrupted run loses nothing.
 """
 
 import json
@@ -63,7 +64,7 @@ def read_record(path: Path = RECORD) -> dict[str, Run]:
 
 
 def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
-    """Replace the record atomically."""
+    """Write the results of all parts, and replace the earlier file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({name: asdict(run) for name, run in record.items()}, indent=1))
@@ -71,7 +72,7 @@ def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
 
 
 def table(record: dict[str, Run], names: list[str]) -> str:
-    """Return a table of when each part last ran, and with which result."""
+    """Return a table with the time and the result of the last run of each part."""
     lines = [
         f"{'part':<12}{'last run':<22}{'outcome':<12}"
         f"{'passed':>8}{'skipped':>9}{'seconds':>9}  commit"
@@ -153,7 +154,9 @@ def main(chosen: list[str]) -> int:
     known = parts()
     unknown = sorted(set(chosen) - set(known))
     if unknown:
-        sys.stderr.write(f"no such part: {', '.join(unknown)}; there are {', '.join(known)}\n")
+        sys.stderr.write(
+            f"no such part: {', '.join(unknown)}; expected some of: {', '.join(known)}\n"
+        )
         return 2
     not_passed: list[str] = []
     for name in chosen or known:

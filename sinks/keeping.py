@@ -40,7 +40,7 @@ class Term:
 
 
 def limits(definitions: Iterable[MetricDefinition]) -> Iterator[tuple[Place, int]]:
-    """Yield each metric and size that is not kept forever, and its `keep` in seconds."""
+    """Yield each metric and window size that is not kept forever, and its `keep` in seconds."""
     for definition in definitions:
         for size_s in definition.windows_s:
             keep_s = definition.keep_mysql_s.get(size_s)

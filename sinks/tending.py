@@ -55,7 +55,10 @@ def tend_or_say(sinks: Tended) -> None:
         logger.info("this driver is no longer the writer of the sinks: %s", error)
         sinks.rest()
     except (pymysql.err.Error, redis.exceptions.RedisError) as error:
-        logger.warning("a round of maintenance of the sinks failed: %s", error)
+        logger.warning(
+            "MySQL or Redis did not complete a round of maintenance; the next round repeats it: %s",
+            error,
+        )
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
         if sinks.untended != why:

@@ -21,7 +21,7 @@ PIECE_BYTES = 1 << 20
 
 
 class TooSlow(Exception):
-    """The error when a round was not finished at its deadline.
+    """Raised when a round of copying is not finished at its deadline.
 
     Its text says how much was copied.
     """
@@ -37,7 +37,7 @@ def no_progress(done: int, of: int) -> None:
 
 
 class Copier:
-    """Copies one data folder into another, round by round."""
+    """Copies one data folder into another in several rounds."""
 
     def __init__(self, source: Path, target: Path, *, with_redis: bool) -> None:
         self._source = source
@@ -103,8 +103,8 @@ class Copier:
                 if not plan.belongs(path, with_redis=self._with_redis):
                     continue
                 try:
-                    # A part can have its data folder on another disk, behind a symbolic link, so
-                    # follow links to folders.
+                    # A part's data folder can be a symbolic link to another disk, so follow links
+                    # to folders.
                     found = entry.stat(follow_symlinks=not folder)
                 except FileNotFoundError:
                     continue
@@ -123,10 +123,7 @@ class Copier:
         return seen
 
     def _copy(self, step: Copy | Extend, deadline: float | None) -> tuple[int, WholeBatches | None]:
-        """Copy one file. Return the number of bytes read, and how far a log has whole batches.
-
-        The second value is None for files that are not logs.
-        """
+        """Copy one file. Return the number of bytes read, and the whole batches in the copy."""
         source, target = self._source / step.path, self._target / step.path
         known = WholeBatches(0, 0)
         if isinstance(step, Extend) and is_same_batch(source, target, step.whole):
@@ -134,8 +131,8 @@ class Copier:
         read = copy_file(source, target, known.end, deadline) - known.end
         if isinstance(step, Copy) and not step.is_active:
             return read, None
-        # The round with a deadline runs while the mill is paused. It computes no checksums, because
-        # they would make the pause longer.
+        # The round with a deadline runs while the mill is paused. It verifies no checksums, because
+        # that would make the pause longer.
         return read, known if deadline is not None else whole_batches(target, known)
 
 
@@ -159,7 +156,9 @@ def copy_file(source: Path, target: Path, begin: int, deadline: float | None = N
             position = begin
             while True:
                 if deadline is not None and time.monotonic() >= deadline:
-                    raise TooSlow(f"{source}: {position:,} bytes")
+                    raise TooSlow(
+                        f"the copy of {source} reached its deadline after {position:,} bytes"
+                    )
                 piece = memoryview(os.pread(reading.fileno(), PIECE_BYTES, position))
                 if not piece:
                     break
@@ -172,7 +171,7 @@ def copy_file(source: Path, target: Path, begin: int, deadline: float | None = N
 
 
 def whole_batches(log: Path, known: WholeBatches) -> WholeBatches:
-    """Return up to which byte a copied log has whole batches with a valid checksum.
+    """Return the batches of a copied log that are whole and have a valid checksum.
 
     The check continues after the batches in `known`.
     """
@@ -188,7 +187,7 @@ def whole_batches(log: Path, known: WholeBatches) -> WholeBatches:
 
 
 def is_same_batch(source: Path, target: Path, whole: WholeBatches) -> bool:
-    """Return whether the file still has the last whole batch of its copy at the same place."""
+    """Return whether the file still has, at the same position, the last whole batch of its copy."""
     return _header(source, whole) == _header(target, whole)
 
 

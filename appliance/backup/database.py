@@ -1,4 +1,5 @@
-"""Run the database server while a backup is read from it or restored into it and the mill is down.
+"""Runs the database server of a stopped mill, so that a backup can be read from it or restored into
+it.
 
 The server listens on its Unix socket only, so it needs no free port.
 """
@@ -31,9 +32,9 @@ POLL_S = 0.1
 def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
     """Yield a root connection to the mill's own database, which is created if it does not exist.
 
-    The server inherits the descriptor `holds`. So if the command is killed, its lock is kept until
-    the server has ended too. When the block ends, the server has stopped and all data is on the
-    disk. Raises DatabaseFailed and ServerError.
+    The server inherits the descriptor `holds`, which has a lock. If the command is killed, the lock
+    is kept until the server has ended too. After the block, the server has stopped and all data is
+    on the disk. Raises DatabaseFailed and ServerError.
     """
     folder = mill.home.part_data("mysql")
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,9 +60,13 @@ def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
         try:
             code = process.wait(STOP_S)
         except subprocess.TimeoutExpired:
-            raise DatabaseFailed(f"the database did not stop within {STOP_S:.0f} s") from None
+            raise DatabaseFailed(
+                f"the database server of the backup did not stop within {STOP_S:.0f} s"
+            ) from None
         if code != 0:
-            raise DatabaseFailed(f"the database ended with code {code}; {log} tells why")
+            raise DatabaseFailed(
+                f"the database server ended with exit code {code}; {log} shows why"
+            )
         log.unlink()
     finally:
         if process.poll() is None:
@@ -70,9 +75,8 @@ def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
 
 
 def _connect(mill: Mill, process: "subprocess.Popen[bytes]") -> Any:
-    """Wait until the server answers, and connect. At that time its users have the passwords in
-    `data/secrets`.
-    """
+    """Wait until the server answers, and return a connection. By then its users have the passwords
+    in `data/secrets`."""
     folder = mill.home.part_data("mysql")
     deadline = time.monotonic() + START_S
     while True:

@@ -18,7 +18,8 @@ FORMAT = 1
 
 
 class BadBackup(Failure):
-    """The error for a folder that is not a backup, or a damaged backup. Its text names the file."""
+    """Raised for a folder that is not a backup, and for a damaged backup. The text names the
+    file."""
 
 
 @dataclass(frozen=True, slots=True)

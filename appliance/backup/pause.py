@@ -10,11 +10,12 @@ from appliance.mill.home import Home
 from appliance.supervisor import control
 
 LEASE_MS = 4_000
-"""The time after which the supervisor resumes all parts, even if it is not asked to."""
+"""The time in milliseconds after which the supervisor resumes all parts, even if no request asks
+for it."""
 
 
 class PauseFailed(Failure):
-    """The error when the mill was not paused, or not until the end of the block.
+    """Raised when the mill was not paused, or not until the end of the block.
 
     Its text says why.
     """
@@ -51,11 +52,15 @@ def paused(home: Home, parts: Sequence[str]) -> Iterator[Pause]:
         try:
             held = control.ask(home.socket, {"command": "resume"})["held"]
         except control.NoSupervisor as error:
-            # Without a supervisor the parts end too, because the kernel sends SIGHUP and SIGCONT to
+            # Without a supervisor the parts have ended too: the kernel sends SIGHUP and SIGCONT to
             # a stopped process group whose parent has died. So the copy was not made during a
             # pause.
-            raise PauseFailed(f"the supervisor is gone: {error}") from error
+            raise PauseFailed(
+                f"the supervisor ended while the mill was paused: {error}; make the backup again"
+            ) from error
         finally:
             pause.length_ms = round((time.monotonic() - begin) * 1000)
     if not held:
-        raise PauseFailed("a part ended or started while the mill was paused")
+        raise PauseFailed(
+            "a part ended or started while the mill was paused; make the backup again"
+        )

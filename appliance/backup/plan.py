@@ -12,10 +12,10 @@ from typing import NamedTuple
 LOG = ".log"
 
 SETTLED_NS = 2_000_000_000
-"""The age from which a file is unchanged if its time stamp is unchanged.
+"""The age in nanoseconds from which an unchanged time stamp proves that a file is unchanged.
 
-A younger file can change again under the same time stamp: kernels count ticks, and some file
-systems whole seconds.
+A younger file can change again and keep its time stamp, because time stamps have the resolution of
+the kernel's clock ticks or, on some file systems, of seconds.
 """
 
 LEFT_OUT = frozenset(
@@ -45,7 +45,7 @@ LEFT_OUT_NAMES = frozenset({".lock", ".reserve", "collector.lock", "lock"})
 """The names of files that are left out: lock files, and files that only reserve space."""
 
 HISTORY = "monitor/history.db"
-"""The monitor's history: it can change anywhere inside, and it can be large."""
+"""The monitor's history. Any part of this file can change, and it can be large."""
 
 
 class FileStamp(NamedTuple):
@@ -62,10 +62,11 @@ class FileStamp(NamedTuple):
 
 
 class WholeBatches(NamedTuple):
-    """How far the batches of a copied log are whole, and the position of the last whole batch.
+    """The whole batches of a copied log: the position after the last one, and the position of the
+    last one.
 
     Written batches do not change unless a follower truncates the log. After a truncation, the batch
-    at the position of the last one has another leader epoch.
+    at the position of the last whole batch has another leader epoch.
     """
 
     end: int
@@ -91,7 +92,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """The step that copies the bytes after the whole batches of a log, if the last one is
+    """The step that copies the bytes after the whole batches of a log, if the last whole batch is
     unchanged."""
 
     path: str

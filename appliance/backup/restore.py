@@ -29,7 +29,7 @@ from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 
 class RestoreFailed(Failure):
-    """The error when nothing was restored. Its text says why. No files are left behind."""
+    """Raised when nothing was restored. The text says why. No files are left behind."""
 
 
 def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
@@ -56,7 +56,7 @@ def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
 
 
 def read_manifest(backup: Path) -> Manifest:
-    """Read the manifest of a backup. Raises BadBackup."""
+    """Read the manifest of a backup. Raises BadBackup if there is none or it cannot be used."""
     path = backup / manifests.FILE_NAME
     try:
         return manifests.decode(path.read_bytes())
@@ -77,21 +77,22 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
     configured = len(broker_names(mill.config))
     if configured != found.brokers:
         raise RestoreFailed(
-            f"the backup is of {found.brokers} broker{'s' if found.brokers > 1 else ''}, and"
-            f" {mill.home.config_file} asks for {configured}: set cluster.brokers"
+            f"the backup is of {found.brokers} broker{'s' if found.brokers > 1 else ''}, but "
+            f"{mill.home.config_file} has {configured}: set cluster.brokers to the brokers of "
+            "the backup"
         )
     kept = {one.path.partition("/")[0] for one in found.folders}
     if absent := [one for one in broker_names(mill.config) if one not in kept]:
         names = ", ".join(sorted(one for one in kept if one.startswith(BROKER_PREFIX)))
         raise RestoreFailed(
-            f"the backup is of {names}, and {mill.home.config_file} asks for {absent[0]}: set"
-            " cluster.brokers"
+            f"the backup has the data of {names}, but {mill.home.config_file} has {absent[0]}: "
+            "set cluster.brokers to the brokers of the backup"
         )
     if bundles_mysql(mill.config) != _has_tables(found):
         what = "has a MySQL server of the mill's own" if _has_tables(found) else "has none"
         raise RestoreFailed(
-            f"the mill that was backed up {what}, and {mill.home.config_file} says otherwise"
-            " under sinks.mysql"
+            f"the mill that was backed up {what}, but {mill.home.config_file} says otherwise: "
+            "change sinks.mysql"
         )
 
 
@@ -113,10 +114,15 @@ def verify(backup: Path, found: Manifest, report: Report) -> None:
             with path.open("rb") as reading:
                 size_bytes = os.fstat(reading.fileno()).st_size
                 if size_bytes != file.size_bytes:
-                    raise BadBackup(f"{path} has {size_bytes:,} bytes, and had {file.size_bytes:,}")
+                    raise BadBackup(
+                        f"{path} is damaged: it has {size_bytes:,} bytes, expected "
+                        f"{file.size_bytes:,}"
+                    )
                 sha256, _ = checksum(reading)
         except OSError as error:
-            raise BadBackup(f"{path}: {error.strerror}") from error
+            raise BadBackup(
+                f"{path}, a file of the backup, cannot be read: {error.strerror}"
+            ) from error
         if sha256 != file.sha256:
             raise BadBackup(f"{path} is damaged: its checksum does not match")
         done += size_bytes
@@ -159,17 +165,22 @@ def _locked(staging: Path, target: Path) -> int:
         staging.mkdir(mode=0o700, exist_ok=True)
         lock = os.open(staging, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise RestoreFailed(f"{error.filename}: {error.strerror}") from error
+        raise RestoreFailed(f"{error.filename} cannot be created: {error.strerror}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if {path.name for path in staging.iterdir()} - {DATA}:
-            raise RestoreFailed(f"{staging} has files that no restore has put there; move it away")
+            raise RestoreFailed(
+                f"{staging} has files that do not come from a restore; move the folder away, "
+                "and restore again"
+            )
     except RestoreFailed:
         os.close(lock)
         raise
     except OSError as error:
         os.close(lock)
-        raise RestoreFailed(f"another restore into {target} is running") from error
+        raise RestoreFailed(
+            f"another restore into {target} is running; wait until it has ended"
+        ) from error
     return lock
 
 
@@ -198,8 +209,8 @@ def renew_boot_id(path: Path) -> None:
     """Set the boot id in a broker's record of its last run to the id of the current boot.
 
     The same boot id means that the broker lost no data that the kernel had accepted. This is true
-    here, because the backup has all of that data and the restored files have been fsynced. With
-    another boot id, a replica with `flush=interval` could not become leader.
+    after a restore, because the backup has all of that data and the restored files have been
+    fsynced. With another boot id, a replica with `flush=interval` could not become leader.
     """
     with suppress(ValueError):
         broker_epoch, _ = decode_running(path.read_bytes())

@@ -1,4 +1,5 @@
-"""Write the database as SQL from a consistent snapshot, one statement a line, and run such a file.
+"""Writes the database as SQL from a consistent snapshot, one statement per line, and runs such a
+file.
 
 It works like `mysqldump --single-transaction`, except that the caller chooses the moment of the
 snapshot, which must be while the mill is paused. Every client of MySQL or MariaDB can run the file.
@@ -15,13 +16,14 @@ from appliance.errors import Failure
 from sinks.mysql.link import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
 
 AS_WRITTEN: dict[Any, Any] = dict(encoders)
-"""Conversions for a connection that returns values as the server writes them.
+"""The conversions of a connection that returns values as the server writes them.
 
-PyMySQL's conversions to numbers and dates are slow, and the values must become text again here.
+PyMySQL's conversions to numbers and dates are slow, and this module needs the values as text.
 """
 
 STATEMENT_BYTES = 1 << 20
-"""The length of an INSERT statement: far below the 16 MiB that a server accepts by default."""
+"""The length in bytes of an INSERT statement. It is far below the 16 MiB that a server accepts by
+default."""
 
 HEAD = (
     "SET NAMES utf8mb4",
@@ -32,7 +34,7 @@ HEAD = (
 
 
 class DatabaseFailed(Failure):
-    """The error when the database could not be read or restored. Its text says why."""
+    """Raised when the database could not be read or restored. The text says why."""
 
 
 def open_view(host: str, port: int, user: str, password: str, database: str) -> Any:
@@ -51,17 +53,18 @@ def open_view(host: str, port: int, user: str, password: str, database: str) -> 
             init_command="SET SESSION time_zone = '+00:00'",
         )
     except pymysql.err.Error as error:
-        raise DatabaseFailed(f"MySQL: {error}") from error
+        raise DatabaseFailed(f"cannot connect to MySQL for the backup: {error}") from error
 
 
 def begin(connection: Any) -> None:
-    """Start a consistent snapshot: all later reads of this connection return the current state."""
+    """Start a consistent snapshot. All later reads of this connection return the state at this
+    moment."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     except pymysql.err.Error as error:
-        raise DatabaseFailed(f"MySQL: {error}") from error
+        raise DatabaseFailed(f"MySQL cannot start a snapshot for the backup: {error}") from error
 
 
 def write(connection: Any, file: TextIO) -> int:
@@ -69,7 +72,7 @@ def write(connection: Any, file: TextIO) -> int:
     try:
         return sum(_lines(connection, file))
     except pymysql.err.Error as error:
-        raise DatabaseFailed(f"MySQL: {error}") from error
+        raise DatabaseFailed(f"MySQL's tables cannot be read for the backup: {error}") from error
 
 
 def _lines(connection: Any, file: TextIO) -> Iterator[int]:
@@ -101,7 +104,8 @@ def _in_order(views: Mapping[str, str]) -> Iterator[str]:
     left = set(views)
     while left:
         ready = [n for n in left if not any(quoted(o) in views[n] for o in left - {n})]
-        # Two views can name each other in their columns. Then no order is right, so take any.
+        # Two views can name each other in their columns. In this case no order is right, so use any
+        # order.
         for name in sorted(ready or left):
             left.discard(name)
             yield name
@@ -150,4 +154,4 @@ def run(connection: Any, lines: Iterable[str]) -> None:
             for line in lines:
                 cursor.execute(line.rstrip("\n").removesuffix(";"))
     except pymysql.err.Error as error:
-        raise DatabaseFailed(f"MySQL: {error}") from error
+        raise DatabaseFailed(f"MySQL cannot run a statement of the backup: {error}") from error

@@ -50,7 +50,8 @@ The first round copies all data, the second the data that was written during the
 
 PAUSES_MAX = 5
 COPY_S_MAX = 2.0
-"""The longest pause for copying. If it is too short, the backup pauses again later."""
+"""The longest time in seconds for copying in one pause. If it is too short, the backup pauses the
+mill again later."""
 
 HASH_BYTES = 1 << 20
 
@@ -60,12 +61,12 @@ bytes."""
 
 
 class BackupFailed(Failure):
-    """The error when no backup was made. Its text says why. No files are left behind."""
+    """Raised when no backup was made. The text says why. No files are left behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenBackup:
-    """The manifest of a backup, and which data of the mill it does not contain."""
+    """The manifest of a backup, and the data of the mill that the backup does not contain."""
 
     manifest: Manifest
     left_out: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
     if place.is_relative_to(kept) or kept.is_relative_to(place):
         raise BackupFailed(f"one of {target} and {data} contains the other: choose another folder")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise BackupFailed(f"{target} is there already: choose a new folder, or an empty one")
+        raise BackupFailed(f"{target} already has files: choose a new folder, or an empty one")
 
 
 @contextmanager
@@ -126,10 +127,11 @@ def _draft(target: Path) -> Iterator[Path]:
         draft.mkdir(mode=0o700)
     except FileExistsError as error:
         raise BackupFailed(
-            f"{draft} is there: another backup is being made, or one was killed; then remove it"
+            f"{draft} exists: another backup is running, or a backup was killed. If none is "
+            "running, remove the folder"
         ) from error
     except OSError as error:
-        raise BackupFailed(f"{error.filename}: {error.strerror}") from error
+        raise BackupFailed(f"{error.filename} cannot be created: {error.strerror}") from error
     try:
         yield draft
         draft.rename(target)
@@ -192,7 +194,7 @@ class _BackupRun:
         return pause
 
     def _cut(self, view: Any) -> Pause:
-        """Copy the last round while all parts are paused.
+        """Copy the last round while all parts are paused, and start MySQL's snapshot.
 
         Raises BackupFailed after too many attempts.
         """
@@ -224,12 +226,15 @@ class _BackupRun:
         home = self._mill.home
         if running := children.leftovers(home):
             raise BackupFailed(
-                f"{', '.join(running)} run without a supervisor; `./millrace down` ends them"
+                f"{', '.join(running)} run without a supervisor: stop them with `./millrace "
+                "down`, then make the backup"
             )
         try:
             lock = take_lock(home)
         except MillAlreadyRunning as error:
-            raise BackupFailed(f"the mill is being started: {error}") from error
+            raise BackupFailed(
+                f"the mill is being started, so it cannot be backed up now: {error}"
+            ) from error
         try:
             self._made_at_ms = round(time.time() * 1000)
             self._copier.round(self._progress("copied"))

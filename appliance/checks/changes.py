@@ -19,11 +19,11 @@ NAMES = {
 """The name of the check for each code of the monitor's advice."""
 
 NOTES = frozenset({"level_not_finalised", "uneven"})
-"""The codes that need no haste. They are reported as well, with the command."""
+"""The codes of advice that is not urgent. They are reported too, with the command to run."""
 
 
 def advice(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
-    """Yield a check for each advice in the monitor's `/api/v1/changes`."""
+    """Yield a check for each piece of advice in the monitor's `/api/v1/changes`."""
     for row in rows:
         for one in row["advice"]:
             level = CheckLevel.OK if one["code"] in NOTES else CheckLevel.WARNING

@@ -1,7 +1,7 @@
 """Ask MySQL whether a metric's definition differs from the definition stored under the same name.
 
-The stream refuses such a metric when it starts. If MySQL answers, this check reports the refusal in
-advance.
+The stream refuses such a metric when it starts. If MySQL answers, this check reports the difference
+before the stream starts.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ TIMEOUT_S = 2.0
 def check_definitions(mill: Mill, document: Document) -> bool:
     """Compare all definitions. Return whether the database answered.
 
-    Raises ConfigFaults with each metric whose stored definition differs. A mill without MySQL keeps
-    its definitions in Redis, which the read-only user cannot access; then only the stream reports a
-    difference.
+    Raises ConfigFaults with each metric whose stored definition differs. A mill without MySQL has
+    its definitions in Redis, where the read-only user cannot read them. For such a mill only the
+    stream reports a difference.
     """
     if mill.config.sinks.mysql is None or not mill.config.stream.metrics:
         return False
@@ -45,9 +45,8 @@ def check_definitions(mill: Mill, document: Document) -> bool:
 
 
 def _stored(mill: Mill) -> dict[str, bytes] | None:
-    """Return the stored definition hashes by metric; None if the mill has no MySQL or it does not
-    answer.
-    """
+    """Return the stored definition hashes by metric; None if the mill has no MySQL or MySQL does
+    not answer."""
     try:
         settings = sinks_settings(mill, READER, "monitor")["mysql"]
         connection = pymysql.connect(

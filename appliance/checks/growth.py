@@ -56,9 +56,8 @@ def checks_of(
     now_s: int,
     free_bytes: int | None,
 ) -> Iterator[Check]:
-    """Yield the checks of stored rows. `free_bytes` is None if the mill does not run the server
-    itself.
-    """
+    """Yield the checks for the number of stored rows. `free_bytes` is None if the mill does not run
+    the server itself."""
     growths = growth_of(stored, kept_s, now_s)
     for one in growths:
         if one.metric in kept_s:
@@ -99,9 +98,8 @@ def _words(one: Growth) -> str:
 
 
 def _ask(mill: Mill, now_s: int) -> tuple[TableSize, dict[Place, Term]]:
-    """Return the numbers of rows, and for each metric and window size how long its rows are
-    kept.
-    """
+    """Return the numbers of rows, and the retention time of the rows of each metric and window
+    size."""
     settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
     connection = connect_to_read(settings, TIMEOUT_S)
     with connection, connection.cursor() as cursor:

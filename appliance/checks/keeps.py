@@ -29,7 +29,7 @@ PURGE_REMEDY = "`./millrace stream purge` deletes them at once"
 def deletions(mill: Mill, *, asks: bool = True) -> list[str]:
     """Return a sentence for each metric and window size that would lose windows.
 
-    If `asks` is true, query MySQL.
+    With `asks`, query MySQL.
     """
     if mill.config.sinks.mysql is None:
         return []
@@ -65,7 +65,7 @@ def _compared(mill: Mill, definitions: Iterable[MetricDefinition]) -> list[str]:
     try:
         started = load(mill.home.started_config, mill.home.folder).config
     except ConfigFaults:
-        # No mill has been started here yet, or an older version wrote the file, so there is nothing
-        # to compare with.
+        # No mill has been started in this folder, or an older version wrote the file, so there is
+        # no earlier configuration to compare with.
         return []
     return [unasked_words(*change) for change in shortened(definitions_of(started), definitions)]

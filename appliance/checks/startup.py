@@ -103,9 +103,10 @@ def own_certificate(mill: Mill) -> Iterator[Check]:
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
-    """Find a restore that was killed or is still running.
+    """Report a restore that was killed or is still running.
 
-    `up` would otherwise create an empty mill in the folder that the restore is about to fill.
+    Without this check, `up` would create an empty mill in the folder that the restore is about to
+    fill.
     """
     staging = restoring(home.data)
     if staging.exists() and not home.secrets.exists():
@@ -183,7 +184,8 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
     """Compare the voters that the data folders name with the configured brokers."""
     configured = broker_ids(mill.config)
     numbers = range(1, BROKER_ID_MAX + 1)
-    # The folder of a broker that was removed names the voters of that time.
+    # The folder of a broker that was removed has the voters as of its removal, so use the
+    # configured brokers first.
     known = newest_voters(mill.home, configured) or newest_voters(mill.home, numbers)
     if not configured or known is None:
         return
@@ -258,9 +260,8 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
 
 
 def _way_out(holder: PortHolder) -> str:
-    """Return how to free a port. If a container's proxy uses the port, the remedy is to stop the
-    container.
-    """
+    """Return the remedy for a port in use. If a container's proxy uses the port, the remedy is to
+    stop the container."""
     if holder.command == CONTAINER_PROXY:
         return "stop the container that publishes it (of this mill: `docker compose down`)"
     return "stop that process"

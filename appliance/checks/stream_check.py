@@ -30,7 +30,7 @@ LINES_OF_LOG = 8
 MEMORY = "checked-expressions"
 """The file in `data/` with the hashes of checked expressions.
 
-It is the only file that is written before the mill exists.
+This is the only file that commands write before the mill was started for the first time.
 """
 STREAM_VERSION_FILES = (
     "stream/config/expression.py",
@@ -45,14 +45,14 @@ STREAM_VERSION_FILES = (
 
 
 class CheckFailed(Failure):
-    """The error when Spark could not check the expressions. Its text says why."""
+    """Raised when Spark could not check the expressions. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkAnswer:
-    """Spark's notes on valid expressions.
+    """The notes of Spark on valid expressions.
 
-    `was_asked` is false if all answers were already stored, so that Spark did not run.
+    `was_asked` is False if the answer for all expressions was stored, so that Spark did not run.
     """
 
     was_asked: bool
@@ -60,7 +60,7 @@ class SparkAnswer:
 
 
 def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
-    """Check the stream's expressions and return notes on risky patterns.
+    """Check the stream's expressions. Return Spark's notes on patterns that can be slow.
 
     Raises ConfigFaults with everything that Spark rejects.
     """
@@ -93,16 +93,17 @@ def check_expressions(mill: Mill, document: Document) -> SparkAnswer:
 
 
 def check_rest(mill: Mill, faulty: FaultyConfig) -> ConfigFaults:
-    """Return the faults of a configuration with those that Spark finds in its sound rest.
+    """Return the faults of a configuration, together with those that Spark finds in its inputs and
+    metrics without faults.
 
-    `mill` has the rest as its configuration. Raises CheckFailed.
+    `mill` has only those inputs and metrics in its configuration. Raises CheckFailed.
     """
     rest = faulty.rest
     if rest is None:
         return faulty
     settings = stream_check_settings(mill)
     if _stored_answer(mill)[:1] == [_digest(mill, settings)]:
-        # Spark has accepted exactly this rest before.
+        # Spark has already accepted exactly these inputs and metrics.
         return faulty
     for fault in _ask_spark(mill, settings):
         if not fault["is_note"]:
@@ -142,7 +143,10 @@ def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
         ) as process:
             said, log = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise CheckFailed(f"Spark did not check the metrics within {TIMEOUT_S:.0f} s") from error
+        raise CheckFailed(
+            f"Spark did not finish its check of the metrics within {TIMEOUT_S:.0f} s; try again "
+            "when the machine is less busy"
+        ) from error
     finally:
         os.close(descriptor)
     try:
@@ -151,5 +155,7 @@ def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
         end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
         raise CheckFailed(f"Spark could not check the metrics:\n{end}") from error
     if not isinstance(faults, list):
-        raise CheckFailed("Spark's answer about the metrics cannot be read")
+        raise CheckFailed(
+            "Spark has checked the metrics, but its answer is not valid; run the command again"
+        )
     return faults

@@ -1,1 +1,1 @@
-"""The `millrace` command: thin commands over the rest of the appliance."""
+"""The `millrace` command: thin commands that call the other packages of the appliance."""

@@ -1,4 +1,4 @@
-"""`millrace acl`: what users may do, on listeners that require a login."""
+"""`millrace acl`: manages the rights of users on listeners that require a login."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +53,8 @@ HostOption = Annotated[
     str, typer.Option("--host", help="Only from this address; * for all addresses.")
 ]
 OnlyHostOption = Annotated[
-    str | None, typer.Option("--host", help="Only ACLs for this address; * is the text itself.")
+    str | None,
+    typer.Option("--host", help="Only ACLs with this address; * selects ACLs with the address *."),
 ]
 
 COLUMNS = ("user", "permission", "operation", "resource", "name", "pattern", "host")
@@ -62,7 +63,8 @@ COLUMNS = ("user", "permission", "operation", "resource", "name", "pattern", "ho
 @app.command("list")
 def list_acls(
     user: Annotated[
-        str | None, typer.Option("--user", help="Only ACLs of this user; * is the text itself.")
+        str | None,
+        typer.Option("--user", help="Only ACLs of this user; * selects ACLs of the user *."),
     ] = None,
     topic: TopicOption = None,
     group: GroupOption = None,
@@ -74,7 +76,7 @@ def list_acls(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The ACLs: all, or those of a user or for a resource."""
+    """List ACLs: all, or those of a user or for a resource."""
     from appliance.kafka import acls
 
     named = acls.Resources(topic or (), group or (), transactional_id or (), cluster, prefixed)
@@ -121,7 +123,7 @@ def deny(
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Deny a user operations; this is stronger than every `allow`."""
+    """Deny a user operations. A denial overrides every `allow`."""
     from appliance.kafka import acls
     from protocol.security.acl import AclPermission
 
@@ -172,7 +174,10 @@ def remove(
     filters = acls.filters_of(user, operations, named, host)
     found = with_cluster(bootstrap, timeout, lambda one: acls.matching(one, filters))
     if not found:
-        raise CommandError(f"user {user} has no such ACL; see `millrace acl list`", Exit.NOT_FOUND)
+        raise CommandError(
+            f"user {user} has none of these ACLs; `millrace acl list` shows the ACLs",
+            Exit.NOT_FOUND,
+        )
     confirm([f"this ACL will be removed: {acls.sentence_of(one)}" for one in found], yes)
     with_cluster(bootstrap, timeout, lambda one: delete_acls(one, filters))
     text = f"{len(found)} ACLs of user {user} are removed"

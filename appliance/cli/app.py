@@ -97,16 +97,16 @@ def main(arguments: list[str] | None = None) -> int:
             return _nobody_reads()
         raise
     except OSError as error:
-        # The machine refused: a full disk, or a folder of another account. A stack trace would not
-        # help.
+        # The operating system refused an operation, for example because the disk is full or the
+        # folder belongs to another account. A stack trace would not help the user.
         place = f"{error.filename}: " if error.filename is not None else ""
         say(f"millrace: {place}{reason_of(error)}")
         return Exit.FAILED
 
 
 def _nobody_reads() -> int:
-    """Return the exit code for a closed pipe, and keep the interpreter from complaining at its
-    end."""
+    """Return the exit code for a closed pipe. Also prevent an error message of the interpreter when
+    it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
     return Exit.CLOSED_PIPE
 

@@ -89,7 +89,8 @@ def restore(
 
 
 def _as_it_runs() -> "Mill":
-    """Return the mill with the configuration it was started with. The file can differ by now."""
+    """Return the mill with the configuration with which it was started. The file can have changed
+    since."""
     home = context.home()
     if lifecycle.is_running(home):
         home = replace(home, config_file=home.started_config, edited=home.config_file)
@@ -117,8 +118,8 @@ def _row(found: "Manifest", folder: Path) -> dict[str, object]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress: one line rewritten on a terminal, else a line now and
-    then."""
+    """Yield a function that shows the progress. On a terminal it rewrites one line, elsewhere it
+    prints a line from time to time."""
     began = time.monotonic()
     told_s = began
     shown = False

@@ -1,4 +1,4 @@
-"""`millrace broker`: which brokers are in the cluster, and where their logs are."""
+"""`millrace broker`: lists the brokers of the cluster, and shows the folders of their logs."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +49,7 @@ def list_brokers(
         partitions = [one for topic in topics.values() for one in topic.partitions]
         controller = cluster.current.controller_id
         told = {one.broker.node_id: one for one in await broker_versions(cluster)}
-        # Metadata lists only brokers that are in service. A dead broker shows up because partitions
+        # Metadata lists only brokers that are in service. A dead broker is found because partitions
         # name it as a replica.
         named = {node_id for one in partitions for node_id in one.replicas}
         rows: list[Row] = []
@@ -85,7 +85,8 @@ def describe(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Brokers, controller, quorum and partitions with their epochs; or the logs of one broker."""
+    """Show brokers, controller, quorum and partitions with their epochs; or the logs of one
+    broker."""
     if broker is not None:
         _describe_one(broker, bootstrap, output, as_json, timeout)
         return
@@ -131,7 +132,8 @@ def _words(counted: dict[str, int]) -> str:
 
 
 def _short(row: Row) -> Row:
-    """Return a broker's row without the columns that make the table too wide. JSON has them all."""
+    """Return a broker's row with fewer columns, so that the table is not too wide. The JSON output
+    has all columns."""
     return {key: value for key, value in row.items() if key not in ("listeners", "incarnation")}
 
 
@@ -151,13 +153,16 @@ def _statuses() -> list[dict[str, Any]]:
 def _describe_one(
     broker: int, bootstrap: str | None, output: OutputFormat, as_json: bool, timeout: float
 ) -> None:
-    """Show the logs of one broker: where they are, how large they are, how far behind."""
+    """Show the logs of one broker: their folders, their sizes, and their lag."""
     from protocol.client.log_admin import describe_log_dirs
 
     async def work(cluster: "Cluster") -> list[Row]:
         if broker not in cluster.current.brokers:
             known = ", ".join(map(str, sorted(cluster.current.brokers)))
-            raise CommandError(f"there is no broker {broker}; there are {known}", Exit.NOT_FOUND)
+            raise CommandError(
+                f"there is no broker {broker}; the brokers of this cluster are {known}",
+                Exit.NOT_FOUND,
+            )
         found = (await describe_log_dirs(cluster, [broker]))[broker]
         if not isinstance(found, tuple):
             raise found

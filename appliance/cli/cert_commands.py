@@ -17,7 +17,7 @@ app = group_of_commands("The mill's own CA, and the certificates of its brokers.
 
 @app.command()
 def show(as_json: EnvelopeOption = False) -> None:
-    """The certificates with their names and ends; exit code 3 when one ends within 60 days."""
+    """Show the certificates with their names and ends; exit code 3 when one ends within 60 days."""
     mill, _ = context.load_mill()
     now = datetime.now(UTC)
     found = shown(mill.home, mill.config)

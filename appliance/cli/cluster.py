@@ -1,4 +1,5 @@
-"""The common code of the commands about a Kafka cluster: choose it, print rows, ask for consent.
+"""The common code of the commands about a Kafka cluster: choose the cluster, print rows, ask for
+consent.
 
 Importing this module loads no Kafka client, because completion imports it.
 """
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 COMPLETED_MAX = 2_000
-"""The most names that are stored for completion. More names would slow it down."""
+"""The largest number of names that are stored for completion. More names would slow completion
+down."""
 
 
 class OutputFormat(StrEnum):
@@ -56,7 +58,7 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would b
 
 TIMEOUT_S = 10.0
 LOOPBACK_TIMEOUT_S = 1.0
-"""The time within which a listener on this machine accepts a connection."""
+"""The time in seconds within which a listener on this machine must accept a connection."""
 
 
 def servers(bootstrap: str | None) -> str:
@@ -73,8 +75,8 @@ def servers(bootstrap: str | None) -> str:
 def refuse_without_mill(mill: "Mill") -> None:
     """Raise CommandError when the mill does not run and nothing listens on its brokers' ports.
 
-    So the command does not wait for brokers that cannot answer. A broker that runs without a
-    supervisor is still asked.
+    Without this check the command would wait for brokers that cannot answer. If a broker runs
+    without a supervisor, the command continues.
     """
     from appliance.mill.parts import bootstrap_servers
     from appliance.operate.lifecycle import is_running
@@ -145,7 +147,7 @@ def emit(
 ) -> None:
     """Print rows as a table or in the chosen format.
 
-    Without rows, print `heads` as CSV, or the text `nothing` as a table.
+    If there are no rows, print `heads` for CSV, or the text `nothing` instead of a table.
     """
     names = list(rows[0] if rows else heads)
     if as_json or output is OutputFormat.JSON:
@@ -195,7 +197,7 @@ def _plain(value: object) -> object:
 
 
 def confirm(plan: Sequence[str], yes: bool) -> None:
-    """Show what would be changed, and continue only after consent.
+    """Show what would be changed, and return only after the user's consent.
 
     Raises CommandError and Abort.
     """
@@ -206,7 +208,7 @@ def confirm(plan: Sequence[str], yes: bool) -> None:
 
 
 def ask(question: str) -> str:
-    """Ask a question that `--yes` makes needless. Return the answer without spaces around it.
+    """Ask a question, and return the answer without spaces around it. With `--yes` no command asks.
 
     Raises CommandError without a terminal.
     """
@@ -234,7 +236,8 @@ def names_file(home: Home, kind: str) -> Path:
 
 
 def remember(kind: str, names: Sequence[str]) -> None:
-    """Store names for completion, which asks no broker; without the folder nothing is stored."""
+    """Store names for completion, which asks no broker. Nothing is stored if the mill has no data
+    folder yet."""
     path = names_file(context.home(), kind)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:

@@ -37,7 +37,7 @@ ALTERED = {
 """The collector's counters of lines that were not sent unchanged, each with its text."""
 
 SAME_MAX = 10
-"""The most files with the content of other files that are named."""
+"""The largest number of files that are named as having the content of other files."""
 
 OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
 """The columns that need a file's stored position."""
@@ -48,7 +48,7 @@ app.command("dead-letters")(dead_letters)
 
 @app.command()
 def status(as_json: EnvelopeOption = False) -> None:
-    """Every watched file: its kind, how it is identified, size, position and lag."""
+    """Show every watched file: its kind, how it is identified, its size, position and lag."""
     found = status_of("collector")
     files: Any = found.details.get("files", [])
     if as_json:
@@ -100,14 +100,15 @@ def known_by(evidence: dict[str, Any] | None) -> str | None:
 
 @app.command()
 def check(as_json: EnvelopeOption = False) -> None:
-    """Which files match and where reading continues; changes nothing.
+    """Show which files match and where reading continues; changes nothing.
 
-    Exit code 5 when no broker tells where reading continues.
+    Exit code 5 when no broker answers, so that the stored positions are unknown.
     """
     mill, _ = context.load_mill()
     settings = collector_settings(mill)
     if context.in_containers():
-        # The collector's name is stored in its own volume, so only the collector knows it.
+        # The collector's name is stored in the collector's own volume, so the collector must be
+        # asked.
         settings["section"]["instance"] = settings["section"]["instance"] or _instance(mill)
     with (
         waiting("the collector looks"),
@@ -117,9 +118,12 @@ def check(as_json: EnvelopeOption = False) -> None:
     try:
         found = json.loads(said)
     except ValueError as error:
-        raise CommandError("the collector could not look; see above") from error
+        raise CommandError(
+            "the collector could not examine the files; the lines above show why"
+        ) from error
     if not found["broker"]["reached"]:
-        # Without the stored positions, every file would look new.
+        # Without the stored positions every file would look new, so remove the columns that need
+        # them.
         for entry in found["files"]:
             entry.update(dict.fromkeys(OF_POSITIONS))
     if as_json:
@@ -187,7 +191,8 @@ def once() -> None:
             process.send_signal(signal.SIGINT)
             process.wait()
             raise CommandError(
-                "stopped before the end; the next run continues from there", Exit.INTERRUPTED
+                "stopped before all files were read; the next run continues where this one stopped",
+                Exit.INTERRUPTED,
             ) from None
     if code:
         raise CommandError(
@@ -203,8 +208,8 @@ def _refuse_beside_a_collector(mill: Mill, purpose: str) -> None:
         return
     if any(entry["part"] == "collector" and entry["pid"] is not None for entry in parts):
         raise CommandError(
-            f"the mill's collector runs and reads these files already; {purpose}:"
-            " `./millrace stop collector`, this command, `./millrace start collector`",
+            f"the mill's collector is running and already reads these files; {purpose}: run "
+            "`./millrace stop collector`, then this command, then `./millrace start collector`",
             Exit.CONDITION,
         )
 
@@ -265,7 +270,11 @@ def again(
 def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
     mill, _ = context.load_mill()
     if context.in_containers():
-        raise CommandError("this works on a collector that runs on this machine", Exit.CONDITION)
+        raise CommandError(
+            "this command does not work in containers: it needs a collector that runs on this "
+            "machine",
+            Exit.CONDITION,
+        )
     if execute:
         _refuse_beside_a_collector(mill, "to change what it knows")
     refuse_without_mill(mill)
@@ -279,12 +288,17 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
     try:
         found = json.loads(said)
     except ValueError as error:
-        raise CommandError("the collector could not look; see above") from error
+        raise CommandError(
+            "the collector could not examine the files; the lines above show why"
+        ) from error
     if found["reason"] is not None:
         raise CommandError(f"nothing was changed: {found['reason']}", Exit.UNREACHABLE)
     files = found["files"]
     if not files:
-        raise CommandError(f"the collector knows no file {file!r}", Exit.NOT_FOUND)
+        raise CommandError(
+            f"the collector knows no file {file!r}; `millrace collector status` lists the files",
+            Exit.NOT_FOUND,
+        )
     if as_json:
         print_json(f"collector-{what}/1", found)
     else:

@@ -1,7 +1,7 @@
 """`completion`: a script that completes the commands in a shell without starting Python.
 
-The script has all commands and options in it. Topics and groups are those that the last command saw
-(`cluster.remember`).
+The script contains all commands and options. It completes the topics and groups that an earlier
+command has stored (`cluster.remember`).
 """
 
 import shlex
@@ -97,7 +97,7 @@ def _options(command: Any) -> list[str]:
 
 
 def _kind_of(command: Any) -> str | None:
-    """Return what the arguments of a command name: topics or groups."""
+    """Return which names the arguments of a command are: topics or groups; None for neither."""
     callback = getattr(command, "callback", None)
     for annotation in getattr(callback, "__annotations__", {}).values():
         for one in getattr(annotation, "__metadata__", ()):

@@ -204,7 +204,10 @@ def _resource(kind: str, name: str) -> Any:
         "group": ResourceType.GROUP,
     }
     if kind not in known:
-        raise CommandError(f"found {kind!r}, expected one of {', '.join(known)}", Exit.USAGE)
+        raise CommandError(
+            f"found {kind!r} as the kind of resource, expected one of {', '.join(known)}",
+            Exit.USAGE,
+        )
     is_default = kind == "broker" and name == "default"
     return ConfigResource(known[kind], DEFAULT_NAME if is_default else name)
 

@@ -102,7 +102,7 @@ class _Printer:
 
 
 def beginning_of(text: str) -> "Beginning":
-    """Return where to begin, from the text of the option. Raises CommandError."""
+    """Return the beginning that the text of the option describes. Raises CommandError."""
     from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 
@@ -172,7 +172,8 @@ def _piece(piece: bytes | str, one: "ReadRecord") -> bytes:
 
 
 def json_of(one: "ReadRecord") -> dict[str, Any]:
-    """Return a record as an object. Bytes that are not UTF-8 become base64, and a field says so."""
+    """Return a record as an object. Bytes that are not UTF-8 are written as base64, and an
+    additional field marks them."""
     record = one.record
     found: dict[str, Any] = {
         "topic": record.topic,

@@ -28,17 +28,17 @@ def home() -> Home:
 
 
 def in_containers() -> bool:
-    """Return whether parts are containers; the compose file sets a variable for that."""
+    """Return whether the parts are containers. The compose file sets a variable in this case."""
     return os.environ.get("MILLRACE_PUBLISHED") == "loopback"
 
 
 def typed(words: str) -> str:
-    """Return how the user types this command here, which differs in containers."""
+    """Return the command line for a command of this mill, which is longer in containers."""
     return f"{'docker compose run --rm cli' if in_containers() else './millrace'} {words}"
 
 
 def not_answered(text: str) -> str:
-    """Return why a part does not answer, or that the whole mill is stopped."""
+    """Return the reason why a part does not answer, with a note if the whole mill is stopped."""
     from appliance.operate.lifecycle import is_running
 
     if in_containers() or is_running(home()):
@@ -47,7 +47,7 @@ def not_answered(text: str) -> str:
 
 
 def placement() -> "Placement":
-    """Return where the parts run."""
+    """Return the placement of the parts: on this machine, or in containers."""
     from appliance.mill.parts import Placement
 
     return Placement(in_containers=in_containers())
@@ -68,7 +68,7 @@ def mill_as_it_runs() -> "Mill":
     """Return the mill as it was started if it runs; otherwise as the file describes it.
 
     Use this in every command that only asks the mill something. The file can have a change that
-    waits for `up --apply`, or that is still being typed. Such a change has reached no part, so it
+    waits for `up --apply`, or that the user is still typing. Such a change is not in effect, so it
     must not decide which parts are asked. A file named with `--config` is always used. Raises
     ConfigFaults.
     """

@@ -1,4 +1,5 @@
-"""`millrace collector dead-letters`: lines that could not be sent, where they are, and why."""
+"""`millrace collector dead-letters`: shows lines that could not be sent or counted, with their
+files and the reasons."""
 
 import base64
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,9 +57,9 @@ def dead_letters(
     as_json: EnvelopeOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Lines that could not be sent: the reason, the file, the place in it, the first bytes.
+    """Show lines that could not be sent: the reason, the file, the position, the first bytes.
 
-    With --replay the lines are sent to where they would have gone, each once.
+    With --replay the lines are sent to the topics for which they were meant, each once.
     """
     from appliance.kafka.replay import look
     from appliance.kafka.session import run
@@ -88,11 +89,14 @@ def _refuse(reason: str | None, lacks_replay: bool) -> None:
     if reason is not None and reason not in REASONS:
         raise CommandError(f"found {reason!r}, expected one of {', '.join(REASONS)}", Exit.USAGE)
     if lacks_replay:
-        raise CommandError("--execute, --decode, --cut and --stdin go with --replay", Exit.USAGE)
+        raise CommandError(
+            "--execute, --decode, --cut and --stdin have an effect only with --replay: add it",
+            Exit.USAGE,
+        )
 
 
 def _beginning(since: str | None) -> "Beginning":
-    """Return where to begin to read: at the first dead letter, or at a time."""
+    """Return the beginning of the reading: the first dead letter, or the first one after a time."""
     from appliance.kafka.consume import BeginAt, Beginning
     from appliance.kafka.moments import moment_ms
 

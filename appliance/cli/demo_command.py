@@ -17,7 +17,7 @@ from appliance.output import CommandError, say
 from appliance.traffic.demo import access_line
 
 SIGNALLED = 128
-"""The number that is added to a signal's number for the exit code of a command that it ended."""
+"""The exit code of a command that a signal ended is this number plus the number of the signal."""
 
 
 def demo(
@@ -35,8 +35,8 @@ def demo(
         probe = False
     if not probe:
         raise CommandError(
-            f"{folder} cannot be written by user {os.getuid()}; in containers:"
-            " MILLRACE_UID=$(id -u) docker compose run --rm cli demo"
+            f"user {os.getuid()} cannot write to {folder}; in containers run MILLRACE_UID=$(id "
+            "-u) docker compose run --rm cli demo"
         )
     path = folder / f"demo-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.log"
     chance = random.Random(seed)
@@ -64,13 +64,14 @@ def _write(file: FileIO, path: Path, data: bytes) -> None:
         file.write(data)
     except OSError as error:
         # An error of `write` does not name the file.
-        raise CommandError(f"{path}: {error.strerror}") from error
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
 
 
 class _stop_flag:
-    """A flag that becomes true at SIGINT or SIGTERM. The old handlers are restored at the end.
+    """A flag that becomes true at SIGINT or SIGTERM. The former signal handlers are restored at the
+    end.
 
-    `number` is the signal that came.
+    `number` is the number of the signal.
     """
 
     def __init__(self) -> None:

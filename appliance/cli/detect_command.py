@@ -64,7 +64,10 @@ def detect(
     """
     if undo is not None:
         if files or apply is not None:
-            raise CommandError("--undo takes NAME alone, no file and no --apply", Exit.USAGE)
+            raise CommandError(
+                "--undo NAME removes what `--apply NAME` wrote: give no file and no --apply",
+                Exit.USAGE,
+            )
         _undo(undo, yes, as_json)
         return
     if not files:
@@ -103,7 +106,7 @@ def _detected(file: Path, formats: "Mapping[str, Format]", encoding: str | None)
     from appliance.detect.files import detect_file
 
     if file.is_dir():
-        raise CommandError(f"found a folder, {file}, expected a file", Exit.USAGE)
+        raise CommandError(f"{file} is a folder, expected a log file", Exit.USAGE)
     try:
         return detect_file(file, formats, encoding)
     except FileNotFoundError as error:
@@ -165,7 +168,7 @@ def _say_applied(change: "ConfigEdit", file: Path) -> None:
 
 
 def _keys_for_a_restart(change: "ConfigEdit") -> list[str]:
-    """Return the changed keys that take effect only at a restart, such as a first metric."""
+    """Return the changed keys that take effect only after a restart, such as a first metric."""
     from appliance.config.load import load_bytes
     from appliance.supervisor.following import keys_for_a_restart
 

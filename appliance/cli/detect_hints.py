@@ -1,4 +1,5 @@
-"""Name files that `millrace detect` should examine, from the reports of collector and stream."""
+"""Names the files that `millrace detect` should examine, as reported by the collector and the
+stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
@@ -17,7 +18,7 @@ WRONG_FORMAT = "format:"
 def detect_hints(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return one sentence for each kind of such files, with the command to type.
 
-    A part that does not answer gives no sentence.
+    A part that does not answer is left out.
     """
     hints: list[str] = []
     for row in rows:

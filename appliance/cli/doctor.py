@@ -44,7 +44,7 @@ PYTHON_MIN = (3, 11)
 def doctor(
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Check this machine and this mill; findings have remedies; exit code 3 on a failure."""
+    """Check this machine and this mill, with remedies; exit code 3 on a failure."""
     home = context.home()
     with waiting("looking at the machine and the mill"):
         found = [*_configuration(home), *_machine(home)]
@@ -58,7 +58,7 @@ def doctor(
 
 
 def _configuration(home: Home) -> Iterator[Check]:
-    """Check the file, and what it needs."""
+    """Check the configuration file, and everything that the mill needs for it."""
     try:
         mill, _ = context.load_mill(home)
     except ConfigFaults as error:
@@ -90,7 +90,8 @@ def _configuration(home: Home) -> Iterator[Check]:
 
 
 def _mill_state(mill: Mill) -> Iterator[Check]:
-    """Check whether the mill runs and how its parts are; check its ports only if it is stopped."""
+    """Check whether the mill runs and report the state of its parts. Check its ports only if it is
+    stopped."""
     if lifecycle.is_running(mill.home):
         yield Check(CheckLevel.OK, "mill", "runs; `./millrace status` shows its parts")
         yield from _parts(*part_rows())
@@ -107,8 +108,8 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
 
 
 def _from_monitor(mill: Mill) -> Iterator[Check]:
-    """Report how disks fill, and what changes of the cluster need, if the monitor answers. `_parts`
-    reports when it does not."""
+    """Report disks that fill up and open changes of the cluster, as the monitor knows them. If the
+    monitor does not answer, `_parts` reports that."""
     try:
         disks = ask_monitor(mill, "/api/v1/disks")["data"]
         found = ask_monitor(mill, "/api/v1/changes")["data"]
@@ -119,7 +120,7 @@ def _from_monitor(mill: Mill) -> Iterator[Check]:
 
 
 def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
-    """Report the parts of a running mill that are not well."""
+    """Report the parts of a running mill that are not healthy."""
     for error in errors:
         yield Check(CheckLevel.WARNING, "mill", error)
     for row in rows:
@@ -132,7 +133,8 @@ def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
 
 
 def _published(mill: Mill) -> Iterator[Check]:
-    """Check `MILLRACE_PUBLISHED`: it lifts the loopback rule, so it must be true."""
+    """Check `MILLRACE_PUBLISHED`. With this variable parts may listen beyond the loopback, so its
+    value must be true of the containers."""
     value = os.environ.get("MILLRACE_PUBLISHED")
     if value is None:
         return
@@ -170,7 +172,7 @@ def _machine(home: Home) -> Iterator[Check]:
     yield Check(CheckLevel.OK if good else CheckLevel.FAILED, "Python", version)
     yield Check(CheckLevel.OK, "system", f"{platform.system()} {platform.release()}")
     if not context.in_containers():
-        # In containers each part has its own volume, which this container does not see.
+        # In containers each part has its own volume, which this container cannot see.
         yield from startup.disk_space(home)
         yield flush_latency(home.data if home.data.exists() else home.folder)
     yield from _limits()

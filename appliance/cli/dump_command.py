@@ -37,8 +37,8 @@ def dump_log(
     """Check log files and their index files; exit code 3 when anything is damaged.
 
     A folder is checked as one log, together with the node's checkpoints. For a folder without log
-    files, every log in the folders below it is checked. Missing entries at the end of a sparse
-    index cannot be detected, because such an index can have any number of entries.
+    files, every log in the folders below it is checked. If entries are missing at the end of a
+    sparse index, that cannot be detected, because such an index can have any number of entries.
     """
     from appliance.dump.folder import check_files, check_folder, is_known
 
@@ -59,7 +59,8 @@ def dump_log(
 
 
 def _logs_in(path: Path) -> list[Path]:
-    """Return the path itself; for a folder without a log, the logs below it."""
+    """Return the path itself or, for a folder that is not a log, the logs in the folders below
+    it."""
     from appliance.dump.folder import is_known
 
     if path.is_file() or any(is_known(one) for one in path.iterdir()):
@@ -78,7 +79,11 @@ def _tell(reports: "list[FolderReport]", as_json: bool) -> None:
         for finding in findings:
             out(str(finding))
     if not files and not findings:
-        raise CommandError("there is no log file there", Exit.NOT_FOUND)
+        raise CommandError(
+            "found no log file in the given folders, expected files such as "
+            "00000000000000000000.log",
+            Exit.NOT_FOUND,
+        )
     size = sum(report.size_bytes for report in reports)
     what = counted(len(findings), "finding") if findings else "nothing is wrong"
     looked_at = f"{counted(files, 'file')}, {counted(batches, 'batch', 'batches')}"
@@ -119,13 +124,13 @@ def _size(paths: list[Path]) -> int:
 
 
 class _Progress:
-    """Shows how much is checked, and how long the rest takes at this pace."""
+    """Shows how many bytes are checked, and how long the remaining bytes take at this pace."""
 
     def __init__(self, line: ProgressLine, of: int) -> None:
         self._line, self._of, self._done = line, of, 0
 
     def add(self, size_bytes: int) -> None:
-        """Note how many more bytes have been read."""
+        """Add the number of bytes that have been read since the last call."""
         self._done += size_bytes
         self._line.show(self._text)
 

@@ -56,7 +56,7 @@ def elect_leader(
     An unclean election can lose records, so it asks first.
     """
     if kind not in (PREFERRED, UNCLEAN):
-        raise CommandError(f"--type: found {kind}, expected {PREFERRED} or {UNCLEAN}", Exit.USAGE)
+        raise CommandError(f"found --type {kind}, expected {PREFERRED} or {UNCLEAN}", Exit.USAGE)
     if sum((bool(partitions), everything, file is not None)) != 1:
         raise CommandError("expected TOPIC, TOPIC:PARTITION, --all or --file FILE", Exit.USAGE)
     named = _named(bootstrap, timeout, partitions or [], file)
@@ -67,7 +67,9 @@ def elect_leader(
         if not named or dry_run:
             return
     elif dry_run:
-        raise CommandError("--dry-run: only for --type unclean, which can lose records", Exit.USAGE)
+        raise CommandError(
+            "--dry-run has an effect only with --type unclean, which can lose records", Exit.USAGE
+        )
     _elect(bootstrap, timeout, kind, named, output, as_json)
 
 
@@ -104,7 +106,7 @@ def _elect(
 def _named(
     bootstrap: str | None, timeout: float, words: list[str], file: str | None
 ) -> "list[TopicPartition] | None":
-    """Return the partitions that are meant; None for all."""
+    """Return the partitions that the arguments name; None for all."""
     from appliance.kafka_tools.leader_election import read_partitions
     from protocol.client.topic_details import describe_topics
     from protocol.types import TopicPartition
@@ -116,7 +118,7 @@ def _named(
     topics: set[str] = set()
     named: set[TopicPartition] = set()
     for word in words:
-        # A name of a topic has no colon.
+        # The name of a topic cannot contain a colon.
         name, colon, number = word.partition(":")
         if colon and not (number.isascii() and number.isdigit()):
             raise CommandError(f"found {word!r}, expected TOPIC or TOPIC:PARTITION", Exit.USAGE)
@@ -143,7 +145,8 @@ def _consented(
     yes: bool,
     dry_run: bool,
 ) -> "list[TopicPartition]":
-    """Say what could be lost, and return the partitions to elect for after consent."""
+    """Show what could be lost. After the user's consent, return the partitions that need an
+    election."""
     from appliance.kafka.unclean import survey
 
     _, elections = with_cluster(bootstrap, timeout, lambda cluster: survey(cluster, named))

@@ -1,4 +1,4 @@
-"""Refuse commands that compose replaces in containers, or that need a part's own container.
+"""Refuses commands that compose replaces in containers, or that need the container of a part.
 
 The service `cli` has neither Spark nor a supervisor nor the secrets of other parts. This is checked
 before a command is loaded, because loading some commands already needs Spark.
@@ -18,10 +18,10 @@ WITHOUT = {
     "restore": "in containers each part has a volume: docs/backup.md says what to do instead",
     "upgrade": "in containers compose restarts the parts: docs/upgrade.md says in which order",
 }
-"""Commands that have no replacement in containers."""
+"""Commands that cannot be used in containers."""
 
 ANYWHERE = ["upgrade", "finalize"]
-"""The command below one of these that works in containers."""
+"""The only subcommand of a command in `WITHOUT` that works in containers."""
 
 OF_COMPOSE = {
     "up": "up -d --wait",
@@ -30,7 +30,8 @@ OF_COMPOSE = {
     "start": "start",
     "stop": "stop",
 }
-"""What to type for compose instead of a command, for the whole mill or for the named part."""
+"""The command of `docker compose` that replaces each command, for the whole mill or for the named
+part."""
 
 OF_ONE_PART = ("restart", "start", "stop")
 
@@ -43,12 +44,13 @@ OF_THE_STREAM: dict[tuple[str, ...], str] = {
 }
 """Commands that need Spark or the right to write counts, and must run in the stream's container.
 
-The value has the mounts that this container lacks.
+The value has the mounts that the stream's container needs in addition.
 """
 
 
 def refuse_elsewhere(words: Sequence[str]) -> None:
-    """Raise CommandError with what to type, if the command cannot run in this container."""
+    """Raise CommandError, which says what to type instead, if the command cannot run in this
+    container."""
     if not context.in_containers():
         return
     text = _of_compose(words) or _of_a_part(words)
@@ -57,9 +59,9 @@ def refuse_elsewhere(words: Sequence[str]) -> None:
 
 
 def _of_compose(words: Sequence[str]) -> str | None:
-    """Return what to type instead.
+    """Return the command to type instead; None if there is none.
 
-    This also answers `--help`, because no option applies in containers.
+    The result is the same with `--help`, because no option of the command applies in containers.
     """
     if words[0] not in OF_COMPOSE:
         return None
@@ -70,7 +72,7 @@ def _of_compose(words: Sequence[str]) -> str | None:
             word for before, word in pairs if before != "--timeout" and not word.startswith("-")
         ]
         typed += named[:1]
-    return f"in containers compose does this: `{' '.join(typed)}`"
+    return f"in containers, use compose instead: run `{' '.join(typed)}`"
 
 
 def _of_a_part(words: Sequence[str]) -> str | None:
@@ -83,13 +85,14 @@ def _of_a_part(words: Sequence[str]) -> str | None:
     mount = OF_THE_STREAM.get(tuple(names[:2]))
     if mount is not None and "--quick" not in words and not _has_spark():
         return (
-            "this belongs into the stream's container:"
-            f" `docker compose run --rm {mount}stream {typed}`"
+            "this command needs the stream's container: run `docker compose run --rm "
+            f"{mount}stream {typed}`"
         )
     if names[:2] == ["collector", "once"] and not _has_positions():
         return (
-            "this belongs into the collector's container: `docker compose stop collector`,"
-            f" `docker compose run --rm collector {typed}`, `docker compose start collector`"
+            "this command needs the collector's container: run `docker compose stop "
+            f"collector`, `docker compose run --rm collector {typed}`, `docker compose "
+            "start collector`"
         )
     return None
 
@@ -99,6 +102,5 @@ def _has_spark() -> bool:
 
 
 def _has_positions() -> bool:
-    """Return whether this container has the collector's data, which other containers cannot
-    write."""
+    """Return whether this container can write the collector's data. Other containers cannot."""
     return os.access(context.home().part_data("collector"), os.W_OK)

@@ -1,4 +1,5 @@
-"""`up --foreground`: the mill and the command that started it end together."""
+"""`up --foreground`: runs the mill until the command ends, and ends the command when the mill
+stops."""
 
 import os
 import signal
@@ -21,7 +22,7 @@ def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None
     process remains that was not running before.
     """
     tell = service_manager(os.environ)
-    # A terminal or service manager that ends this process wants to end the mill.
+    # If a terminal or a service manager ends this process, stop the mill too.
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         _start(home, start, stop)
@@ -44,7 +45,10 @@ def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None
     # A supervisor that was asked to stop removes its file.
     if home.pid_file.exists():
         stop()
-        raise CommandError("the supervisor has died; data/logs/supervisor.log may say why")
+        raise CommandError(
+            "the supervisor has died; look for the reason in data/logs/supervisor.log, then "
+            "run `./millrace up`"
+        )
     say("the mill was stopped by another command")
 
 

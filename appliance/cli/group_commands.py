@@ -1,4 +1,4 @@
-"""`millrace group`: list, describe, move and delete groups."""
+"""`millrace group`: lists, describes, moves and deletes groups."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +47,7 @@ def list_groups(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The groups of all coordinators."""
+    """List the groups of all coordinators."""
     from appliance.kafka.groups import STATES
     from protocol.client.group_admin import list_groups as ask
 

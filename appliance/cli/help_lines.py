@@ -1,4 +1,4 @@
-"""The layout of help texts: plain text, one line for each command, no word cut.
+"""The layout of help texts: plain text, and one line for each command without broken words.
 
 This module loads nothing of the mill, because help and completion import it.
 """
@@ -18,7 +18,7 @@ _AROUND_NAMES = 6
 def in_one_line(text: str, limit: int) -> str:
     """Shorten a text to a number of characters, at the end of a sentence or at least of a word.
 
-    The result has no full stop at its end, because a text that was shortened lacks it too.
+    The result has no full stop at its end, whether it was shortened or not.
     """
     text = text.removesuffix(".")
     if len(text) <= limit:
@@ -51,9 +51,9 @@ class _PlainGroup(TyperGroup):
 
 
 def group_of_commands(what: str) -> typer.Typer:
-    """Make a group of commands whose help looks like that of the whole tree.
+    """Return a group of commands whose help looks like the help of the whole tree.
 
-    Each group is created separately and inherits nothing from the tree. `millrace completion`
+    Each group is created separately and inherits no settings from the tree. `millrace completion`
     completes all of them.
     """
     return typer.Typer(

@@ -1,4 +1,4 @@
-"""Ask Spark and MySQL about a configuration before anything is changed."""
+"""Asks Spark and MySQL about a configuration before anything is changed."""
 
 from appliance.cli.progress import waiting
 from appliance.config.faults import ConfigFaults
@@ -22,9 +22,10 @@ def judge_expressions(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
 
 
 def judge_rest(faulty: FaultyConfig, home: Home, placement: Placement) -> ConfigFaults:
-    """Return the faults of a file with those that Spark finds in its sound inputs and metrics.
+    """Return the faults of a file, together with those that Spark finds in its inputs and metrics
+    without faults.
 
-    If Spark cannot be asked, return the faults that are known, and say why.
+    If Spark cannot be asked, return only the known faults, and print the reason.
     """
     from appliance.checks.stream_check import CheckFailed, check_rest
 

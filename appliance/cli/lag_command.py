@@ -54,12 +54,12 @@ def lag(
     watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
     every: EveryOption = "2s",
 ) -> None:
-    """How far every reader lags, from the monitor's latest snapshot."""
+    """Show how far every reader lags, from the monitor's latest snapshot."""
     if per not in ("partition", "topic", "group"):
         raise CommandError(f"--per {per}: expected partition, topic or group", Exit.USAGE)
     wait_s = every_s(every)
     mill = context.mill_as_it_runs()
-    # A sum over all topics of a group says nothing about one of them.
+    # The total lag of a group does not show its lag in one topic, so list topics.
     per = "topic" if topic is not None and per == "group" else per
     while True:
         rows, faults, unknown = _rows(mill, per, groups or [], topic)
@@ -81,12 +81,13 @@ def lag(
 def _rows(
     mill: Mill, per: str, groups: list[str], topic: str | None
 ) -> tuple[list[Row], list[str], str | None]:
-    """Return the rows, the sources that could not be read, and why no lag is known (else None)."""
+    """Return the rows, the sources that could not be read, and the reason why no lag is known (None
+    if lags are known)."""
     answer = ask_monitor(mill, f"/api/v1/lag?per={per}")
     faults = [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
     age_ms = round(time.time() * 1000) - answer["ts_ms"]
     if age_ms > STALE_MS + LOOKS_MISSED * mill.config.monitor.refresh_ms:
-        # The monitor answers, but its cycle waits for something: a disk, a part.
+        # The monitor answers, but its present cycle waits for a disk or a part.
         text = f"no lag is known: the monitor last asked the brokers {duration_text(age_ms)} ago"
         return [], faults, text
     unknown = ": ".join(["no lag is known", *(["; ".join(faults)] if faults else [])])
@@ -115,8 +116,8 @@ def _rows(
 
 
 def _unlisted(mill: Mill, listed: set[str]) -> dict[str, bool]:
-    """Return groups without a row by partition, and whether some of their partitions are
-    unknown."""
+    """Return the groups that have no row for a partition. The value says whether some partitions of
+    the group are unknown."""
     totals = ask_monitor(mill, "/api/v1/lag?per=group")["data"]
     return {
         str(one["group"]): one["known"] != one["partitions"]
@@ -135,11 +136,13 @@ def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool)
         return
     heads = [head for head in rows[0] if head not in _FOR_PROGRAMS]
     right = frozenset(
-        place for place, head in enumerate(heads) if isinstance(rows[0][head], int | float)
+        place
+        for place, head in enumerate(heads)
+        if any(isinstance(row[head], int | float) for row in rows)
     )
     table = [[_shown(head, row[head]) for head in heads] for row in rows]
     print_table([_HEADS.get(head, head.upper()) for head in heads], table, right=right)
-    # If no lag is known, the error's sentence already contains the faults.
+    # If no lag is known, the error message already names the faults.
     for fault in faults if is_known else ():
         say(f"millrace: {fault}")
 
@@ -151,7 +154,7 @@ _HEADS = {"time_lag_ms": "TIME_LAG", "eta_s": "ETA"}
 
 
 def _shown(head: str, value: object) -> str:
-    """Format a length of time for people; leave everything else as it is."""
+    """Format a duration for people. Return every other value unchanged."""
     if isinstance(value, int | float) and head in _HEADS:
         return duration_text(value if head == "time_lag_ms" else value * 1000)
     return cell(value)
@@ -186,5 +189,7 @@ def ask_monitor_at(address: str, path: str, timeout_s: float) -> dict[str, Any]:
         text = f"the monitor at {address} gives no answer: {reason_of(error)}"
         raise CommandError(context.not_answered(text), Exit.UNREACHABLE) from error
     if not isinstance(value, dict):
-        raise CommandError("the monitor's answer cannot be read")
+        raise CommandError(
+            "the monitor's answer is not a JSON object; `./millrace logs monitor` can show why"
+        )
     return value

@@ -1,4 +1,5 @@
-"""Refuse to stop brokers that a changed file no longer lists while they have replicas or votes."""
+"""Refuses to stop brokers that a changed file no longer lists, as long as they have replicas or
+votes."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 def refuse_leaving_brokers(removed: Iterable[str]) -> None:
     """Raise CommandError if one of these parts is a broker that has not left the cluster.
 
-    The file says which processes run. Only the metadata log says who has replicas and votes, and
-    only an order changes that.
+    The file only says which processes run. The metadata log says which brokers have replicas and
+    votes. Only `./millrace broker remove` takes them away.
     """
     from appliance.kafka import removal
 

@@ -34,7 +34,7 @@ def logs(
     since: Annotated[str | None, typer.Option("--since", help="Not older than, like 10m.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line.")] = False,
 ) -> None:
-    """The parts' logs, oldest first."""
+    """Show the parts' logs, oldest lines first."""
     if context.in_containers():
         words = ["docker compose logs", *(["-f"] if follow else []), *([part] if part else [])]
         text = f"a part in a container logs to its container: `{' '.join(words)}`"
@@ -65,7 +65,9 @@ def log_files(home: Home, part: str | None) -> dict[str, Path]:
         path = home.part_log(part)
         if not path.exists():
             known = ", ".join(sorted(p.stem for p in home.logs.glob("*.log"))) or "none yet"
-            raise CommandError(f"no log of {part!r}; there are {known}", Exit.NOT_FOUND)
+            raise CommandError(
+                f"there is no log of {part!r}, expected one of {known}", Exit.NOT_FOUND
+            )
         return {part: path}
     return {path.stem: path for path in sorted(home.logs.glob("*.log"))}
 
@@ -80,7 +82,7 @@ def follow_logs(
     find: Callable[[], dict[str, Path]] = dict,
     shape: Shape | None = None,
 ) -> None:
-    """Print the ends of some logs in order of time, then new lines while it runs.
+    """Print the last lines of some logs in order of time, and with `follow` the new lines.
 
     `find` returns the logs; logs of parts that appear later are printed from their start.
     """
@@ -88,7 +90,7 @@ def follow_logs(
     files, given = dict(files), shape
     shape = given or _with_names(files)
     positions = {name: path.stat().st_size for name, path in files.items()}
-    # A line without a time (a stack trace, a server's banner) stays behind the line before it.
+    # A line without a time, such as a line of a stack trace, stays after the line before it.
     found: list[tuple[str, int, str]] = []
     for name, path in files.items():
         moment = ""
@@ -100,7 +102,8 @@ def follow_logs(
         out(line)
     while follow:
         sys.stdout.flush()
-        # What was written before the end is still printed.
+        # Decide first whether to continue, so that the lines written before the end are still
+        # printed.
         follow = goes_on()
         time.sleep(LOOK_EVERY_S)
         if new := find().items() - files.items():
@@ -112,7 +115,7 @@ def follow_logs(
 
 
 def _with_names(files: Collection[str]) -> Shape:
-    """Put the part's name before each line if there are several parts."""
+    """Return a function that puts the part's name before each line if there are several parts."""
     width = max((len(name) for name in files), default=0)
     return lambda name, line: f"{name:<{width}} | {line}" if len(files) > 1 else line
 

@@ -26,9 +26,14 @@ from appliance.operate.lifecycle import MillProgress
 from appliance.output import CommandError, Exit, say, tell
 from appliance.supervisor import control
 from appliance.supervisor.changes import Differences, differences
+from protocol.status import StatusUnavailable, fetch_status
 
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 300.0
+STATUS_TIMEOUT_S = 2.0
+
+LISTENER_SHUT = "listener_shut"
+"""The code of a broker's problem: it has not opened a listener."""
 
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0.1)]
 ForceOption = Annotated[
@@ -66,7 +71,7 @@ def _up(apply: bool, timeout: float, as_json: bool) -> None:
 
 
 def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_json: bool) -> None:
-    """Start the mill with the configuration as it was read; the file is not read again."""
+    """Start the mill with the configuration that was already read. The file is not read again."""
     from appliance.checks.keeps import deletions
 
     home = mill.home
@@ -84,6 +89,8 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
         say(f"{home.config_file} has changed: {other} with `./millrace up --apply`")
     elif problem := found.get("config_problem"):
         say(f"millrace: {problem}")
+    for text in _shut_listeners(mill):
+        say(f"millrace: {text}")
     is_as_it_was = runs_already and not (other and apply)
     seconds = time.monotonic() - began
     words = "the mill runs already" if is_as_it_was else f"the mill is up ({seconds:.1f} s)"
@@ -94,6 +101,21 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
         "parts": found["parts"],
     }
     tell("\n".join([words, *summary(mill)]), "up/1", data, as_json)
+
+
+def _shut_listeners(mill: Mill) -> list[str]:
+    """Return the reasons for which brokers have not opened a listener, each once."""
+    if not mill.config.network.login:
+        return []
+    found: dict[str, None] = {}
+    for part in mill.parts:
+        if part.name.startswith(BROKER_PREFIX):
+            try:
+                status = fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
+            except StatusUnavailable:
+                continue
+            found |= {one.text: None for one in status.problems if one.code == LISTENER_SHUT}
+    return list(found)
 
 
 def _start(mill: Mill, loaded: LoadedConfig) -> None:
@@ -109,9 +131,9 @@ def _start(mill: Mill, loaded: LoadedConfig) -> None:
 
 
 def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mill, Differences]:
-    """Make a running mill check its file and, with `apply`, apply it.
+    """Let a running mill check its configuration file and, with `apply`, apply it.
 
-    Returns the mill as it runs afterwards, and the differences between the configuration before and
+    Returns the mill as it runs afterwards, and the differences between the former configuration and
     the file.
     """
     home = mill.home
@@ -136,7 +158,8 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
 
 
 def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | None) -> None:
-    """Report what the parts would reject, while they still run with the previous configuration."""
+    """Refuse a file that the parts would reject, while they still run with the former
+    configuration."""
     judge(mill, loaded)
     found = list(startup.data_ownership(mill))
     if started is not None:
@@ -165,7 +188,7 @@ def _wait_healthy(
 
 
 def summary(mill: Mill) -> list[str]:
-    """Return lines that say where everything is, and how to stop the mill."""
+    """Return lines that name the addresses of the mill and the command that stops it."""
     config, folder = mill.config, mill.home.folder
     ports = config.ports
     lines = []
@@ -206,7 +229,7 @@ def down(timeout: TimeoutOption = DOWN_TIMEOUT_S, as_json: EnvelopeOption = Fals
 
 
 def _down(timeout: float) -> bool:
-    """Stop the mill and return whether anything ran."""
+    """Stop the mill. Return whether anything was running."""
     try:
         with progress_line() as line:
             return lifecycle.stop(
@@ -249,7 +272,7 @@ def restart(
 
 def _restart(part: str | None, force: bool, timeout: float, as_json: bool) -> None:
     if part is None:
-        # A configuration that cannot run must not stop what runs.
+        # Load the configuration first, so that a faulty configuration does not stop a running mill.
         mill, loaded = context.load_mill()
         _refuse_what_cannot_run(mill, loaded, None)
         say("the mill is stopped" if _down(DOWN_TIMEOUT_S) else "the mill was not running")
@@ -269,9 +292,9 @@ def _restart_in_turns(names: list[str], timeout: float, as_json: bool) -> None:
 
 
 def restart_in_turns(names: list[str], timeout: float) -> list[dict[str, Any]]:
-    """Restart brokers one after the other, and wait until all of them had their turn.
+    """Restart brokers one after the other, and wait until each of them has restarted.
 
-    Returns the supervisor's rows about them. Without names all brokers restart.
+    Returns the supervisor's rows about them. If `names` is empty, all brokers restart.
     """
     home = context.home()
     answer = control.ask(home.socket, {"command": "restart-in-turns", "parts": names})

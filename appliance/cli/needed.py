@@ -11,7 +11,7 @@ from appliance.supervisor.effects import PartPhase
 from appliance.supervisor.turns import not_in_sync_text
 
 IN_SYNC_WAIT_S = 30.0
-"""How long to wait until replicas are in sync while all brokers are up."""
+"""The time in seconds to wait until replicas are in sync while all brokers are up."""
 
 LOOK_EVERY_S = 0.5
 
@@ -58,6 +58,6 @@ def _refusal(part: str, verb: str, found: ReplicaReport, away: list[str]) -> str
     else:
         why = "the other copies are not in sync yet: `./millrace broker describe` shows them,"
     return (
-        f"{part} was not {verb}: without it {what} too few copies in sync for writes "
+        f"{part} was not {verb}: without it {what} too few in-sync replicas for writes "
         f"({needed}), because {why} or use --force"
     )

@@ -33,7 +33,8 @@ def wish(
     collector: Annotated[bool, typer.Option("--collector", help="Of the collector.")] = False,
     monitor: Annotated[bool, typer.Option("--monitor", help="Of the monitor.")] = False,
 ) -> None:
-    """Print the stream's part of the configuration; a running part asks when the file changes."""
+    """Print the part's settings that can change while it runs; a running part asks for them when
+    the file changes."""
     mill, _ = context.load_mill()
     wish_of = collector_wish if collector else monitor_wish if monitor else stream_wish
     found = wish_of(mill)

@@ -101,7 +101,7 @@ def produce(
 async def _tell(line: ProgressLine, tally: "ProduceTally") -> None:
     """Show the progress, also while the brokers accept nothing.
 
-    Print nothing if it is unchanged.
+    Print nothing if the progress is the same as before.
     """
     told = 0
     while True:

@@ -21,7 +21,7 @@ LOOK_EVERY_S = 0.1
 
 
 class ProgressLine:
-    """A progress line; `show` can be called as often as there is progress."""
+    """A progress line. Call `show` as often as there is progress."""
 
     def __init__(
         self, stream: TextIO | None = None, clock_s: Callable[[], float] = time.monotonic
@@ -39,7 +39,8 @@ class ProgressLine:
         return self._clock_s() - self._began_s
 
     def show(self, text: str | Callable[[], str]) -> None:
-        """Show the text if the next update is due. A function is called only then."""
+        """Show the text if the next update is due. If `text` is a function, it is called only in
+        this case."""
         now_s = self._clock_s()
         if now_s < self._due_s:
             return
@@ -75,7 +76,7 @@ def progress_line() -> Iterator[ProgressLine]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show what the command waits for, as long as the block reports no progress."""
+    """Show what the command waits for until the block itself reports progress."""
     line = ProgressLine()
     is_over = threading.Event()
 

@@ -1,4 +1,5 @@
-"""`millrace stream purge`: delete old windows now, before the week's notice of `keep` ends."""
+"""`millrace stream purge`: deletes old windows now, before the week of notice for a new `keep` has
+ended."""
 
 import time
 from typing import TYPE_CHECKING
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 def purge(yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
     """Delete windows now, before the notice of a new `keep` ends.
 
-    A new `keep` that would delete existing windows takes effect after a week, with a notice until
-    then. With this command the running stream deletes them within ten minutes. Nothing brings them
-    back.
+    A new `keep` that would delete existing windows takes effect after a week. Until then the mill
+    shows a notice. With this command the running stream deletes the windows within ten minutes.
+    They cannot be restored.
     """
     from appliance.checks.keeps import definitions_of
     from sinks.keeping import waiting, words

@@ -1,4 +1,4 @@
-"""`millrace quota`: how many bytes and how much of a thread clients may use."""
+"""`millrace quota`: how many bytes, connections and how much of a thread clients may use."""
 
 from typing import Annotated
 
@@ -28,8 +28,12 @@ ClientOption = Annotated[str | None, typer.Option("--client-id", help="This clie
 DefaultClientOption = Annotated[
     bool, typer.Option("--default-client-id", help="Each client id without a quota of its own.")
 ]
+IpOption = Annotated[str | None, typer.Option("--ip", help="This address.")]
+DefaultIpOption = Annotated[
+    bool, typer.Option("--default-ip", help="Each address without a quota of its own.")
+]
 
-COLUMNS = ("for", "produce", "consume", "requests")
+COLUMNS = ("for", "produce", "consume", "requests", "mutations", "connections")
 
 
 @app.command("list")
@@ -39,7 +43,7 @@ def list_quotas(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The quotas, for each broker alone."""
+    """List the quotas; each broker applies them separately."""
     from appliance.kafka import quotas
     from protocol.client.quota_admin import describe_quotas
 
@@ -53,21 +57,28 @@ def list_quotas(
 def set_quotas(
     values: Annotated[
         list[str],
-        typer.Argument(metavar="VALUES", help="produce=SIZE, consume=SIZE, requests=PERCENT."),
+        typer.Argument(
+            metavar="VALUES",
+            help="produce=SIZE, consume=SIZE, requests=PERCENT, mutations=NUMBER,"
+            " connections=NUMBER.",
+        ),
     ],
     user: UserOption = None,
     default_user: DefaultUserOption = False,
     client_id: ClientOption = None,
     default_client_id: DefaultClientOption = False,
+    ip: IpOption = None,
+    default_ip: DefaultIpOption = False,
     bootstrap: BootstrapOption = None,
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Limit bytes per second, and the share of a thread in per cent; each broker limits alone."""
+    """Limit bytes, changed partitions and connections per second, and the share of a thread in per
+    cent, on each broker separately."""
     from appliance.kafka import quotas
     from protocol.client.quota_admin import alter_quotas
 
-    entity = quotas.entity_named(user, default_user, client_id, default_client_id)
+    entity = quotas.entity_named(user, default_user, client_id, default_client_id, ip, default_ip)
     changes = quotas.values_of(values)
     with_cluster(bootstrap, timeout, lambda cluster: alter_quotas(cluster, entity, changes))
     row = quotas.row_of(entity, {key: value for key, value in changes.items() if value})
@@ -79,12 +90,16 @@ def set_quotas(
 def remove(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAMES]", help="produce, consume or requests; else all."),
+        typer.Argument(
+            metavar="[NAMES]", help="produce, consume, requests, mutations, connections; else all."
+        ),
     ] = None,
     user: UserOption = None,
     default_user: DefaultUserOption = False,
     client_id: ClientOption = None,
     default_client_id: DefaultClientOption = False,
+    ip: IpOption = None,
+    default_ip: DefaultIpOption = False,
     bootstrap: BootstrapOption = None,
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
@@ -93,13 +108,14 @@ def remove(
     from appliance.kafka import quotas
     from protocol.client.quota_admin import alter_quotas
 
-    entity = quotas.entity_named(user, default_user, client_id, default_client_id)
+    entity = quotas.entity_named(user, default_user, client_id, default_client_id, ip, default_ip)
     keys = quotas.keys_of(names or ())
     present = with_cluster(bootstrap, timeout, lambda one: quotas.quotas_of(one, entity))
     changes: dict[str, float | None] = dict.fromkeys(key for key in keys if key in present)
     row = quotas.row_of(entity, {key: present[key] for key in changes})
     if not changes:
-        raise CommandError(f"{row['for']} has no such quota; see `millrace quota list`",
+        raise CommandError(
+            f"{row['for']} has none of these quotas; `millrace quota list` shows the quotas",
                            Exit.NOT_FOUND)  # fmt: skip
     with_cluster(bootstrap, timeout, lambda cluster: alter_quotas(cluster, entity, changes))
     text = f"{row['for']}: removed {counted(len(changes), 'quota')}"

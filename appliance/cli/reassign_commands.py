@@ -66,7 +66,8 @@ def execute(
 ) -> None:
     """Start the moves of a plan, after asking, and follow them; Ctrl-C ends only the following.
 
-    The same plan again continues where it was interrupted, and can change the throttle.
+    With the same plan the command continues an interrupted reassignment, and can change the
+    throttle.
     """
     from appliance.kafka import reassign, reassignment_files, replica_copies
 
@@ -147,7 +148,8 @@ def _summary(
 
 
 def _keep_rollback(path: Path, before: "Mapping[TopicPartition, Sequence[int]]") -> None:
-    """Write the assignment before the plan, unless an earlier start has done so."""
+    """Write the present assignment as the rollback plan, unless an earlier start has already done
+    so."""
     from appliance.kafka import reassignment_files
 
     if not path.exists():
@@ -178,9 +180,9 @@ def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Pat
         raise
     if ended:
         raise CommandError(
-            f"not done: {counted(len(ended), 'partition')} without a move and with other replicas "
-            f"than the plan, such as {ended[0]}: the moves were cancelled, or another plan "
-            "replaced this one"
+            f"the plan is not complete: {counted(len(ended), 'partition')} do not move and have "
+            f"other replicas than in the plan, such as {ended[0]}: the moves were cancelled, or "
+            "another plan replaced this one"
         )
     say("all partitions have their targets")
     remove_throttle(bootstrap, timeout, {tp.topic for tp in targets})
@@ -195,7 +197,7 @@ def verify(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Show how far a plan is; exit code 3 unless all partitions have their targets.
+    """Show the progress of a plan; exit code 3 unless all partitions have their targets.
 
     When no partition of the cluster moves any more, the throttle is removed.
     """
@@ -233,7 +235,7 @@ def list_moves(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The partitions that move, and the replicas that are still copied, with their bytes."""
+    """List the partitions that move, and the replicas that are still copied, with their bytes."""
     from appliance.kafka import replica_copies
 
     found, disks = with_cluster(bootstrap, timeout, replica_copies.look_at_copies)
@@ -272,7 +274,7 @@ def cancel(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Cancel moves, after asking: the added replicas go, the former ones stay."""
+    """Cancel moves, after asking: the added replicas are removed, the former ones stay."""
     from appliance.kafka import reassign, reassignment_files
 
     if (plan is None) is not everything:

@@ -91,7 +91,7 @@ def generate(
 
 
 def _write(plan: "MovePlan", found: "ClusterReplicas", path: Path) -> None:
-    """Write the plan and the plan that undoes it, and print where they are and the notes."""
+    """Write the plan and the plan that undoes it. Print their paths and the notes."""
     from appliance.kafka import reassignment_files
 
     if plan.targets:
@@ -116,7 +116,7 @@ def goal_of(
     remove: Sequence[int],
     factor: int | None,
 ) -> "PlanGoal":
-    """Return the brokers that the plan can use, and those that it must empty.
+    """Return the goal of a plan: the brokers that it can use, and those that it must empty.
 
     Raises CommandError for brokers that it cannot use.
     """
@@ -134,13 +134,13 @@ def goal_of(
             )
     for broker in remove:
         if broker not in found.brokers and broker not in holding:
-            raise CommandError(f"broker {broker} is not known here", Exit.NOT_FOUND)
+            raise CommandError(f"broker {broker} is not in this cluster", Exit.NOT_FOUND)
     if both := sorted(set(add) & set(remove)):
         raise CommandError(f"broker {both[0]} is in --add and in --remove", Exit.USAGE)
     if listed is not None:
         usable, leaving = set(listed), holding - set(listed)
     else:
-        # A plan for an added broker does not fill others that are empty.
+        # A plan for an added broker must not fill other brokers that are empty.
         usable = (holding & set(found.brokers)) | set(add) if add else set(found.brokers)
         leaving = set(remove)
         usable -= leaving | cordoned

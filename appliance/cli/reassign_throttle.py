@@ -1,4 +1,5 @@
-"""The throttle of `millrace reassign`: set with a plan, and removed when nothing moves any more."""
+"""The throttle of `millrace reassign`: set with a plan, and removed when no partition moves any
+more."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ def parse_rate(text: str) -> int:
 
 
 def copies_text(estimate: "CopyEstimate") -> str:
-    """Return how far copies are, and when they can be done."""
+    """Return a text with the progress of the copies and the time when they can be complete."""
     to_go = f"{size_text(estimate.to_go)} to copy"
     if estimate.rate is None or estimate.writes is None:
         return to_go
@@ -61,7 +62,7 @@ class Limits:
 
     @classmethod
     def of(cls, found: "ClusterReplicas", new: "Targets", rate: int) -> "Limits":
-        """Return the throttle for new targets, and for all that moves already."""
+        """Return the throttle for new targets, and for all partitions that already move."""
         from appliance.kafka.throttles import plan_throttle
 
         current = {tp: one.replicas for tp, one in found.partitions()}
@@ -69,7 +70,7 @@ class Limits:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences about the throttle, before it is set."""
+        """Return sentences that describe the throttle before it is set."""
         return [
             f"copies are limited to {rate_text(self.rate)} for each broker and direction; "
             "replicas in sync are not",
@@ -89,7 +90,7 @@ class Limits:
 def remove_throttle(bootstrap: str | None, timeout: float, topics: Collection[str]) -> None:
     """Remove the throttle if no partition of the cluster moves.
 
-    The rates of brokers hold for all moves, so they stay until the last one has ended.
+    The rates of brokers apply to all moves, so they stay until the last move has ended.
     """
     from appliance.kafka import reassign
     from appliance.kafka.throttles import ThrottlesSet, clear_throttle, throttles_set

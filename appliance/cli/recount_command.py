@@ -20,11 +20,12 @@ from protocol.units import parse_duration_ms
 
 FOLLOW_EVERY_S = 0.5
 TAKEN_OVER_S = 60.0
-"""How long a metric may be in the file before the stream counts it."""
+"""The time in seconds within which the stream starts to count a metric that was added to the
+file."""
 
 RATE_OVER_S = 60.0
 RATE_AFTER_S = 10.0
-"""The shortest time over which a rate is computed, because the stream counts in steps of
+"""The shortest time in seconds over which a rate is computed, because the stream counts in steps of
 seconds."""
 
 
@@ -38,8 +39,8 @@ def recount(
 ) -> None:
     """Count lines that a metric has missed, from the topics or the archive.
 
-    From the archive, --from reads whole files, so some older lines can be among them. The stream
-    recounts beside its own work, newest lines first. Ctrl-C only stops the display.
+    Files of the archive are read whole, so with --from some older lines can be counted too. The
+    stream recounts beside its normal work, newest lines first. Ctrl-C only stops the display.
     """
     mill, _ = context.load_mill()
     known = {one.name: one for one in mill.config.stream.metrics}
@@ -68,7 +69,8 @@ def recount(
 
 
 def _moment_ms(since: str | None) -> int | None:
-    """Return the arrival time from which lines count, in Unix milliseconds; None for all lines."""
+    """Return the arrival time from which lines are counted, in Unix milliseconds; None for all
+    lines."""
     if since is None:
         return None
     now_ms = round(time.time() * 1000)
@@ -90,7 +92,7 @@ def _moment_ms(since: str | None) -> int | None:
 
 
 def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> int | None:
-    """Ask for the recount; return how many offsets are missing, None if there are none."""
+    """Ask for the recount. Return how many offsets must be read; None if no line is missing."""
     from sinks.mysql import archive_rows
     from sinks.mysql.metric_changes import read_ranges
     from sinks.mysql.recounts import ask_for
@@ -105,7 +107,9 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
         if moment_ms is not None:
             by_time = offsets_since(servers, "millrace-recount", topics, moment_ms)
     except (ApiError, ClientError, OSError) as error:
-        raise CommandError(f"the broker gives no answer: {error}", Exit.UNREACHABLE) from error
+        raise CommandError(
+            f"no broker answers, so the recount was not requested: {error}", Exit.UNREACHABLE
+        ) from error
 
     def ask(cursor: Any) -> bool:
         cursor.execute("SELECT name FROM metrics WHERE name = %s", (metric,))
@@ -117,7 +121,7 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
         ask_for(cursor, metric, archive_rows.floors(by_time, held, archived))
         return True
 
-    # The stream takes a metric that was just saved over within seconds.
+    # The stream applies a metric that was just saved within seconds.
     until_s = time.monotonic() + TAKEN_OVER_S
     with waiting(f"waiting until the stream counts {metric}"):
         while not in_mysql(mill, "a recount", ask):
@@ -130,8 +134,8 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
 
 
 def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
-    """Return how many offsets are left, and why the stream stopped the recount; None when it is
-    done."""
+    """Return how many offsets remain, and the reason why the stream stopped the recount; None when
+    it is complete."""
     from sinks.mysql.recounts import wanted
 
     for one in in_mysql(mill, "a recount", wanted):
@@ -141,22 +145,26 @@ def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
 
 
 def _follow(mill: Mill, metric: str, asked: int) -> None:
-    """Show progress until the recount is done. Raises CommandError if it cannot be done."""
+    """Show the progress until the recount is complete. Raises CommandError if it cannot be
+    completed."""
     seen = [(time.monotonic(), asked)]
     least = asked
     with progress_line() as line:
         while (found := _left(mill, metric)) is not None:
             left, problem = found
             if problem is not None:
-                raise CommandError(f"{metric}: {problem}; its log says more")
+                raise CommandError(
+                    f"the recount of {metric} has stopped: {problem}; `./millrace logs stream` "
+                    "shows more"
+                )
             now_s, least = time.monotonic(), min(least, left)
             seen = [one for one in seen if now_s - one[0] <= RATE_OVER_S] + [(now_s, left)]
             line.show(progress_text(metric, asked, seen))
             time.sleep(FOLLOW_EVERY_S)
     if _has_left(mill, metric):
         raise CommandError(
-            f"{metric} was taken out of the configuration: {asked - least:,} of {asked:,} offsets"
-            " were gone through, and no more will be",
+            f"the metric {metric} was removed from the configuration, so its recount ended "
+            f"after {asked - least:,} of {asked:,} offsets",
             Exit.CONDITION,
         )
 
@@ -175,8 +183,8 @@ def _has_left(mill: Mill, metric: str) -> bool:
 
 
 def rate_of(seen: list[tuple[float, int]]) -> float:
-    """Return offsets a second between the first and the last of (monotonic seconds, offsets
-    left)."""
+    """Return the offsets per second between the first and the last measurement (monotonic seconds,
+    offsets left)."""
     (begin_s, before), (end_s, after) = seen[0], seen[-1]
     return (before - after) / (end_s - begin_s) if end_s > begin_s else 0.0
 

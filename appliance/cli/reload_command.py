@@ -22,9 +22,9 @@ STATUS_TIMEOUT_S = 2.0
 
 
 def reload(as_json: EnvelopeOption = False) -> None:
-    """Have the saved file applied now, and show what changed.
+    """Let the running mill apply the saved file now, and show what changed.
 
-    A running mill looks at the file automatically, a second after it was saved. Exit code 2 for a
+    A running mill checks the file automatically, a second after it was saved. Exit code 2 for a
     file with faults, 3 for changes that need `up --apply`.
     """
     from appliance.config.load import load
@@ -44,14 +44,14 @@ def reload(as_json: EnvelopeOption = False) -> None:
         answer = control.ask(home.socket, {"command": "look"})
     except control.NoSupervisor as error:
         raise CommandError(
-            f"{home.config_file} has no faults; the mill does not run: `./millrace up` starts it"
-            " with this file",
+            f"{home.config_file} has no faults, but the mill does not run: start it with "
+            "`./millrace up`",
             Exit.CONDITION,
         ) from error
     if answer["config_problem"]:
         raise CommandError(str(answer["config_problem"]), Exit.CONDITION)
     words = changed_words(started, loaded.config)
-    # The collector checks the file on its own, and the supervisor may have seen it before this
+    # The collector checks the file itself, and the supervisor can have applied it before this
     # command.
     if any(row["part"] == "collector" and row["state"] in AT_WORK for row in parts):
         with waiting("waiting for the collector to apply the inputs"):

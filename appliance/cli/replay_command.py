@@ -36,7 +36,8 @@ def repair_of(decode: str | None, cut: bool, stdin: bool) -> Repair:
             "x".encode(decode)
         except LookupError as error:
             raise CommandError(
-                f"found {decode!r}, expected an encoding of text", Exit.USAGE
+                f"found --decode {decode!r}, expected the name of a text encoding, such as latin-1",
+                Exit.USAGE,
             ) from error
     return Repair(decode, cut, edits_of(sys.stdin.read(EDITS_BYTES_MAX)) if stdin else None)
 
@@ -107,8 +108,8 @@ def put_back(
 async def judge(
     cluster: "Cluster", shelf: DeadLetters, repair: Repair
 ) -> tuple[dict[LetterPlace, str], list[Line]]:
-    """Return the dead letters that are not sent, each with the reason, and the lines to send for
-    all other letters."""
+    """Return the dead letters that cannot be sent, each with the reason, and the lines to send for
+    all others."""
     fates: dict[LetterPlace, str] = {}
     lines: list[Line] = []
     for place, letter in sorted(shelf.letters.items()):

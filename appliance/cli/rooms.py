@@ -1,4 +1,4 @@
-"""Run another room's command in a separate process, or ask a part by its `/status`."""
+"""Runs the command of another package in a separate process, or asks a part by its `/status`."""
 
 import json
 import os
@@ -22,7 +22,7 @@ STATUS_TIMEOUT_S = 10.0
 
 
 def cell(value: object) -> str:
-    """Format a value of a status for a table; an unknown value says so."""
+    """Format a value of a status for a table. An unknown value becomes the word unknown."""
     if value is None:
         return "unknown"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
@@ -38,7 +38,7 @@ def status_of(name: str) -> PartStatus:
     mill = context.mill_as_it_runs()
     part = mill.part(name)
     if part is None or part.probe is not ProbeKind.HTTP:
-        raise CommandError(f"this configuration has no {name}", Exit.NOT_FOUND)
+        raise CommandError(f"this configuration has no part {name}", Exit.NOT_FOUND)
     try:
         return fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
     except StatusUnavailable as error:
@@ -56,9 +56,11 @@ def room_process(
     cwd: Path | None = None,
     **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a room's own command with the settings it needs; it has ended when the block ends.
+    """Run the command of another package with the settings that it needs. After the block the
+    process has ended.
 
-    Ctrl-C does not reach the process. The caller sends it the signal for an orderly end.
+    Ctrl-C does not reach the process. The caller sends the signal for an orderly end to the
+    process.
     """
     descriptor = settings_descriptor(encode_settings(settings))
     try:
@@ -75,7 +77,7 @@ def room_process(
 
 
 def become_room(mill: Mill, room: str, arguments: list[str], settings: dict[str, Any]) -> NoReturn:
-    """Replace this process by another room's command, with the settings it needs."""
+    """Replace this process by the command of another package, with the settings that it needs."""
     descriptor = settings_descriptor(encode_settings(settings))
     os.environ["PYTHONPATH"] = str(mill.home.code)
     sys.stdout.flush()

@@ -37,7 +37,7 @@ def install_service(
     The command does not enable or start anything. It prints the commands for that.
     """
     if context.in_containers():
-        raise CommandError("containers are kept running by their own `restart:`", Exit.CONDITION)
+        raise CommandError("containers need no systemd unit: compose restarts them", Exit.CONDITION)
     if not name or not all(one.isascii() and (one.isalnum() or one in "-_.@") for one in name):
         raise CommandError(f"--name {name}: expected letters, digits, - _ . @", Exit.USAGE)
     mill, _ = context.load_mill()
@@ -85,7 +85,7 @@ def install_service(
 
 
 def _left_out() -> list[str]:
-    """Return overrides of the configuration that are set for this command only."""
+    """Return the variables that override the configuration and are set only in this shell."""
     named = ("MILLRACE_HOME", "MILLRACE_CONFIG")
     return sorted(name for name in os.environ if name.startswith("MILLRACE_") and name not in named)
 
@@ -95,8 +95,8 @@ def _config_home() -> Path:
 
 
 def _state(path: Path, text: str) -> str:
-    """Return what is at the unit's path: nothing, the same text, an older unit of ours, or another
-    file."""
+    """Return what exists at the unit's path: nothing, the same text, an older unit of ours, or
+    another file."""
     try:
         found = path.read_text(errors="replace")
     except FileNotFoundError:
@@ -124,6 +124,6 @@ def _words(path: Path, state: str, write: bool) -> str:
     if state == "same":
         return f"{path} is this unit already" + ("; with it:" if write else "")
     if write:
-        return f"{path} is written; then:"
+        return f"{path} was written; now run:"
     lies = {"nothing": "", "ours": ", over an older one", "another": ", where another's lies"}
     return f"nothing was written; add --write to write it to {path}{lies[state]}"

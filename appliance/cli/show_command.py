@@ -69,7 +69,7 @@ def show(
 
 
 def _mill() -> Mill:
-    """Return the mill of the configuration file, because a metric may just have been added.
+    """Return the mill of the configuration file, which can have a metric that was just added.
 
     If the file has faults, return the mill as it runs.
     """
@@ -94,13 +94,13 @@ def _window(mill: Mill, name: str, size: str | None) -> str:
     if name not in metrics:
         close = did_you_mean(name, sorted(metrics))
         known = f"there are {', '.join(sorted(metrics)) or 'none'}{close}"
-        raise CommandError(f"no metric {name!r}; {known}", Exit.NOT_FOUND)
+        raise CommandError(f"there is no metric {name!r}; {known}", Exit.NOT_FOUND)
     windows = metrics[name].windows or stream.defaults.windows
     if size is None:
         return "all" if "all" in windows else windows[-1]
     if size not in windows:
         known = f"{name} has {', '.join(windows)}"
-        raise CommandError(f"no window {size!r}; {known}", Exit.NOT_FOUND)
+        raise CommandError(f"the metric has no window {size!r}; {known}", Exit.NOT_FOUND)
     return size
 
 

@@ -1,4 +1,4 @@
-"""The brokers and the changes of the cluster in `status`, as the monitor sees them."""
+"""Prints the brokers and the changes of the cluster for `status`, as the monitor knows them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from appliance.output import CommandError, print_table, say, size_text
 
 TIMEOUT_S = 2.0
-"""The time for the monitor's answer. `status` must not wait for a monitor that hangs."""
+"""The time in seconds for the monitor's answer. `status` must not wait for a monitor that hangs."""
 
 MOVES_SHOWN_MAX = 10
 
 SAID_BY_OPERATION = "level_not_finalised"
-"""The advice that an operation under way repeats."""
+"""The code of advice that is not printed if an operation in progress already says the same."""
 
 Changes = Mapping[str, Any]
 
@@ -27,15 +27,15 @@ def ask_changes(rows: Sequence[Mapping[str, Any]]) -> Changes | None:
     try:
         data = ask_monitor_at(monitor["address"], "/api/v1/changes", TIMEOUT_S)["data"]
     except (CommandError, KeyError):
-        # A monitor of an earlier version does not have this address.
+        # An older monitor does not have this address.
         return None
     return data[0] if data else None
 
 
 def print_changes(changes: Changes | None) -> None:
-    """Print the brokers of a cluster, what is under way, and what must be done.
+    """Print the brokers of a cluster, the operations in progress, and what the user must do.
 
-    A single broker at rest needs no table.
+    For a single broker without operations, no table of brokers is printed.
     """
     if changes is None:
         return

@@ -30,7 +30,7 @@ def status(
     as_json: EnvelopeOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
 ) -> None:
-    """The state of every part; exit code 3 when the mill is not wholly healthy."""
+    """Show the state of every part; exit code 3 when the mill is not wholly healthy."""
     while True:
         rows, errors = part_rows()
         changes = ask_changes(rows)
@@ -50,7 +50,7 @@ def status(
 
 
 def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
-    """Return one row per part, and what is wrong with the mill as a whole."""
+    """Return one row per part, and the problems of the mill as a whole."""
     home = context.home()
     if context.in_containers():
         return _container_rows(), []
@@ -75,8 +75,8 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def notices() -> list[str]:
-    """Return notices for the user even if all is well, such as metrics that a saved file
-    removed."""
+    """Return notices for the user that are shown even if all parts are healthy, such as metrics
+    that a saved file removed."""
     if context.in_containers():
         return []
     try:
@@ -117,7 +117,8 @@ def _container_rows() -> list[dict[str, Any]]:
 
 
 def _used(pid: int | None) -> dict[str, Any]:
-    """Return memory and CPU time of a part; unknown if the part has no separate process here."""
+    """Return the memory and CPU time of a part. They are unknown if the part has no process of its
+    own on this machine."""
     usage = usage_of(pid)
     if usage is None:
         return {"memory_bytes": None, "cpu_s": None}
@@ -157,8 +158,8 @@ def logs_hint(part: str) -> str:
 
 
 def _as_they_say(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add to the rows what the parts report about themselves, and parts that the monitor calls
-    stuck."""
+    """Add to the rows what the parts report about themselves, and which parts the monitor reports
+    as stuck."""
     told = [_as_it_says_itself(row) for row in rows]
     stuck: dict[str, str] = {}
     for row in told:
@@ -173,9 +174,9 @@ def _as_stuck(row: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
-    """Ask a part that the supervisor calls healthy if all is well.
+    """Ask a part that the supervisor finds healthy whether it has problems.
 
-    Of the monitor's own problems only `part-stuck` counts here, because a stuck part does not
+    Of the monitor's own problems only `part-stuck` is used here, because a stuck part does not
     report that itself. If the monitor names the part (`stuck_parts`), its row gets the text.
     """
     row = {**row, "is_stuck": False}

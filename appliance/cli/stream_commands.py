@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DRY_RUN_TIMEOUT_S = 120.0
 RECORDS_MAX = 1_000
-"""The most records of a file that a dry run reads."""
+"""The largest number of records of a file that a dry run reads."""
 
 app = group_of_commands("The stream and its metrics.")
 app.command("recount")(recount)
@@ -36,7 +36,7 @@ app.command("purge")(purge)
 
 @app.command()
 def status(as_json: EnvelopeOption = False) -> None:
-    """What the stream reports about itself."""
+    """Show what the stream reports about itself."""
     found = status_of("stream")
     if as_json:
         print_json("stream/1", dict(found.details))
@@ -47,7 +47,7 @@ def status(as_json: EnvelopeOption = False) -> None:
 
 @app.command()
 def plan() -> None:
-    """What the metrics compile to."""
+    """Show the plan to which Spark compiles the metrics."""
     mill, _ = context.load_mill()
     become_room(mill, "stream", ["--plan"], stream_check_settings(mill))
 
@@ -91,16 +91,17 @@ def dry_run(
             said, log = process.communicate(json.dumps(given).encode(), timeout)
         except subprocess.TimeoutExpired as error:
             raise CommandError(
-                f"no answer within {timeout:.0f} s: an expression or a pattern of stream.from takes"
-                " too long on one of these lines; try fewer lines, or possessive repeats",
+                f"Spark did not answer within {timeout:.0f} s: an expression or a pattern of "
+                "stream.from takes too long on one of these lines; try fewer lines, or use "
+                "possessive quantifiers in the pattern",
                 Exit.TIMEOUT,
             ) from error
     if process.returncode:
         told = log.decode(errors="replace")
         if process.returncode == Exit.USAGE and (words := last_words(told.splitlines())):
-            raise CommandError(f"the lines could not be tried: {words}", Exit.USAGE)
+            raise CommandError(f"the dry run failed: {words}", Exit.USAGE)
         end = end_of(told, LINES_OF_LOG)
-        raise CommandError(f"the lines could not be tried:\n{end}", Exit.USAGE)
+        raise CommandError(f"the dry run failed:\n{end}", Exit.USAGE)
     out(said.decode(errors="replace").rstrip("\n"))
     say(f"nothing was stored ({time.monotonic() - began:.1f} s)")
 
@@ -108,14 +109,14 @@ def dry_run(
 def _given(
     mill: Mill, path: Path, source: str | None, topic: str | None
 ) -> list[dict[str, object]]:
-    """Return the records of a file for the stream, and report what is left out."""
+    """Return the records of a file for the stream, and report which lines are left out."""
     from appliance.traffic.dry_run import DryRunFault, samples_of
     from collector.sample import UnreadableFile
 
     try:
         samples = samples_of(mill, path, source, topic, RECORDS_MAX)
     except (DryRunFault, UnreadableFile) as error:
-        raise CommandError(f"the lines could not be tried: {error}", Exit.USAGE) from error
+        raise CommandError(f"the dry run failed: {error}", Exit.USAGE) from error
     for _, sample in samples:
         _tell_rest(sample)
     return [

@@ -1,4 +1,4 @@
-"""MySQL transactions of stream commands, with the user that may write counts."""
+"""Runs MySQL transactions for stream commands, as the user that may write counts."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ def in_mysql(mill: Mill, what: str, work: Callable[[Any], Result]) -> Result:
 
     settings = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream")).mysql
     if settings is None:
-        raise CommandError(f"{what} needs MySQL, which sinks.mysql: null switches off")
+        raise CommandError(f"{what} needs MySQL, but the configuration has sinks.mysql: null")
     try:
         connection = mysql_link.connect(settings)
         try:
@@ -29,4 +29,4 @@ def in_mysql(mill: Mill, what: str, work: Callable[[Any], Result]) -> Result:
         finally:
             connection.close()
     except pymysql.err.Error as error:
-        raise CommandError(f"MySQL: {error}", Exit.UNREACHABLE) from error
+        raise CommandError(f"{what} failed in MySQL: {error}", Exit.UNREACHABLE) from error

@@ -75,7 +75,8 @@ def _look(mill: "Mill", before: Frame | None) -> Frame:
 
 
 def _told(mill: "Mill") -> MonitorAnswer:
-    """Return the monitor's parts, groups and findings. If it does not answer, the frame says so."""
+    """Return the monitor's parts, groups and findings, or the reason why the monitor does not
+    answer."""
     try:
         parts, groups, findings = (
             ask_monitor(mill, f"/api/v1/{name}") for name in ("parts", "groups", "health")

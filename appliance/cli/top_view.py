@@ -1,7 +1,7 @@
 """One frame of `top`: parts with resources and rates, readers with their lag.
 
 This module is pure. The rows come from the supervisor, the parts and the monitor. If the monitor
-does not answer, what only it knows is null, shown as unknown and never as 0.
+does not answer, the values that only it has are null, and are shown as unknown and never as 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ RATES = {
     "stream": ("rows_per_second", "lines/s"),
     "broker": ("bytes_in_per_s", "B/s in"),
 }
-"""The detail that is a part's rate, and its unit, by the beginning of the part's name."""
+"""For the beginning of each part's name, the detail of the part's status that is its rate, and the
+unit of the rate."""
 
 WARNING_LEVELS = ("bad", "warn")
 
@@ -60,7 +61,7 @@ def frame_of(
     told: MonitorAnswer,
     before: Frame | None,
 ) -> Frame:
-    """Build the frame after `before`; the first frame has no CPU shares."""
+    """Build the frame that follows the frame `before`. The first frame has no CPU shares."""
     details = {
         str(part["part"]): part.get("details") or {} for part in told.parts if part.get("reachable")
     }
@@ -86,7 +87,7 @@ def frame_of(
     warnings += [str(one["text"]) for one in told.findings if one.get("level") in WARNING_LEVELS]
     if told.problem is not None or told.groups is None:
         problem = told.problem or "no lag is known: the brokers do not answer"
-        # If the mill does not run, every part would say so.
+        # If the mill does not run, each part would give the same warning, so leave these out.
         warnings = [*(text for text in warnings if not problem.endswith(text)), problem]
         return Frame(at_ms, parts, None, warnings)
     return Frame(at_ms, parts, [_reader(group) for group in told.groups], warnings)
@@ -104,7 +105,8 @@ def _rate(part: str, details: Mapping[str, Mapping[str, Any]]) -> float | None:
 
 
 def _cpu_share(before: Row | None, now: Row, elapsed_s: float) -> float | None:
-    """Return the cores that a part used between two frames; None if its process has changed."""
+    """Return the number of cores that a part used between two frames; None if its process has
+    changed."""
     if before is None or before["pid"] != now["pid"] or elapsed_s <= 0:
         return None
     if before["cpu_s"] is None or now["cpu_s"] is None:

@@ -50,7 +50,7 @@ def list_topics(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The topics, with partitions and replicas."""
+    """List the topics, with partitions and replicas."""
     from appliance.kafka.topics import Matcher, with_reassignments
     from protocol.client.topic_details import list_topics as ask_topics
 
@@ -201,19 +201,21 @@ def delete(
     from protocol.client.admin import Admin
     from protocol.client.topic_details import describe_topics
 
+    names = list(dict.fromkeys(topics))
+
     async def look(cluster: "Cluster") -> Any:
-        return await describe_topics(cluster, topics)
+        return await describe_topics(cluster, names)
 
     found = with_cluster(bootstrap, timeout, look)
-    if missing := [name for name in topics if found[name].error]:
+    if missing := [name for name in names if found[name].error]:
         raise CommandError(f"topic {missing[0]!r} does not exist", Exit.NOT_FOUND)
     plan = [
         f"{name}: {counted(len(found[name].partitions), 'partition')}, all records"
-        for name in topics
+        for name in names
     ]
     rows = [
         {"topic": name, "partitions": len(found[name].partitions), "deleted": not dry_run}
-        for name in topics
+        for name in names
     ]
     if dry_run:
         tell("\n".join(f"would delete {line}" for line in plan), "deleted/1", rows, as_json)
@@ -221,10 +223,10 @@ def delete(
     confirm([f"to be deleted: {line}" for line in plan], yes)
 
     async def work(cluster: "Cluster") -> None:
-        await Admin(cluster).delete_topics(topics)
+        await Admin(cluster).delete_topics(names)
 
     with_cluster(bootstrap, timeout, work)
-    tell(f"deleted {', '.join(topics)}", "deleted/1", rows, as_json)
+    tell(f"deleted {', '.join(names)}", "deleted/1", rows, as_json)
 
 
 @app.command()

@@ -57,13 +57,13 @@ COMMANDS: dict[str, CommandEntry] = {
     "status": CommandEntry(
         "status_command",
         "status",
-        "The state of every part; exit code 3 when the mill is not wholly healthy.",
+        "Show the state of every part; exit code 3 when the mill is not wholly healthy.",
     ),
-    "logs": CommandEntry("log_command", "logs", "The parts' logs, oldest first."),
+    "logs": CommandEntry("log_command", "logs", "Show the parts' logs, oldest lines first."),
     "doctor": CommandEntry(
         "doctor",
         "doctor",
-        "Check this machine and this mill; findings have remedies; exit code 3 on a failure.",
+        "Check this machine and this mill, with remedies; exit code 3 on a failure.",
     ),
     "demo": CommandEntry(
         "demo_command",
@@ -81,7 +81,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "Name the format of unknown logs, and propose inputs and metrics for them.",
     ),
     "lag": CommandEntry(
-        "lag_command", "lag", "How far every reader lags, from the monitor's latest snapshot."
+        "lag_command", "lag", "Show how far every reader lags, from the monitor's latest snapshot."
     ),
     "top": CommandEntry(
         "top_command",
@@ -207,7 +207,7 @@ class Tree(TyperGroup):
 
 
 def _placeholder(name: str, entry: CommandEntry) -> Any:
-    """Return an object with a name and a line of help, for callers that need no more."""
+    """Return an object that has only a name and a line of help, for callers that need no more."""
     command = typer.main.get_command(_app_of(lambda: None, name))
     command.help, command.hidden = entry.help, entry.is_hidden
     return command

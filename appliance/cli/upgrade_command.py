@@ -54,7 +54,7 @@ def upgrade(
 ) -> None:
     """Restart the parts one after the other, so that they run the installed version.
 
-    Brokers go on to write what the earlier version reads, until `upgrade finalize`.
+    Brokers still write what the earlier version can read, until `upgrade finalize`.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -83,7 +83,7 @@ def _restart(brokers: list[str], others: list[str], timeout: float) -> list[dict
     # `upgrade finalize` must load in a container without Spark, which these commands need.
     from appliance.cli.mill_commands import UP_TIMEOUT_S, restart_in_turns, start_part
 
-    # A lone broker has no other broker that could serve clients while it restarts.
+    # If there is only one broker, no other broker can serve clients while it restarts.
     alone = len(brokers) == 1
     rows = [start_part(brokers[0], UP_TIMEOUT_S)] if alone else restart_in_turns([], timeout)
     try:
@@ -100,7 +100,7 @@ def _installed() -> str:
 
 
 def _checked(as_json: bool) -> int | None:
-    """Show which levels the brokers and the installed version have. Return the cluster's level.
+    """Show the levels of the brokers and of the installed version. Return the cluster's level.
 
     Raises CommandError if the installed version cannot run at that level.
     """
@@ -159,7 +159,7 @@ def finalize(
     timeout: TimeoutOption = TIMEOUT_S,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Let the brokers write what earlier versions cannot read; ends the way back."""
+    """Let the brokers write what earlier versions cannot read; after that you cannot go back."""
     from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION, named
     from protocol.client.feature_admin import describe_features
 
@@ -167,8 +167,8 @@ def finalize(
     level = found.finalised.get(METADATA_VERSION)
     if level is None:
         raise CommandError(
-            "the asked broker names no level, so it runs 1.0.0-rc1 or is no Millrace: "
-            "run `./millrace upgrade` first",
+            "the broker reports no level, so it runs 1.0.0-rc1 or is not Millrace: run "
+            "`./millrace upgrade` first",
             Exit.CONDITION,
         )
     data = {"from": level, "to": max(level, METADATA_LEVEL)}
@@ -191,7 +191,7 @@ def finalize(
 
 
 def _raise_level(bootstrap: str | None, timeout: float, level: int, *, validate_only: bool) -> None:
-    """Order a level of the metadata log. Raises CommandError with the controller's reason."""
+    """Request a level of the metadata log. Raises CommandError with the controller's reason."""
     from broker.metadata.features import METADATA_VERSION
     from protocol.client.feature_admin import UpgradeType, update_features
 

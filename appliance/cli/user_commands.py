@@ -39,7 +39,7 @@ def list_users(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """The users, with their mechanisms."""
+    """List the users, with their mechanisms."""
     from protocol.client.user_admin import describe_users
 
     found = with_cluster(bootstrap, timeout, describe_users)
@@ -95,6 +95,12 @@ def remove(
     from appliance.kafka import users
 
     with_cluster(bootstrap, timeout, lambda cluster: users.existing(cluster, name))
-    confirm([f"user {name} and its ACLs will be removed, and its connections will end"], yes)
+    lines = [f"user {name} and its ACLs will be removed, and its connections will end"]
+    if with_cluster(bootstrap, timeout, lambda cluster: users.is_last_super_user(cluster, name)):
+        lines.append(
+            f"{name} is the last super user with a password: after their next start the brokers do"
+            " not open the listener with logins until there is another one"
+        )
+    confirm(lines, yes)
     with_cluster(bootstrap, timeout, lambda cluster: users.remove(cluster, name))
     tell(f"user {name} is removed", "user/1", {"user": name, "change": "removed"}, as_json)

@@ -1,1 +1,2 @@
-"""The one configuration file: reading, checking, and every fault at once with its place."""
+"""The one configuration file: reads and checks it, and reports all faults at once, each with its
+position."""

@@ -1,6 +1,6 @@
-"""The checks between sections: each compares values from several sections of the file.
+"""The checks between sections: each one compares values of several sections of the file.
 
-This module is pure. Each check appends to the document's faults. All checks run, so that the user
+This module is pure. Each check adds its faults to the document. All checks run, so that the user
 sees every fault.
 """
 
@@ -16,7 +16,7 @@ from broker.config import check_settings, check_topic_settings
 from monitor.config.settings import split_address
 
 SUPER_USERS = "super.users"
-"""The broker's key for what `security.super_users` names."""
+"""The broker's key for the users that `security.super_users` names."""
 
 
 def check_all(
@@ -59,7 +59,7 @@ def _touch(wrong: Collection[Path], needed: Collection[Path]) -> bool:
 
 
 def notes_on(config: MillConfig) -> tuple[str, ...]:
-    """Return notes on settings that are valid but have no effect, or an unexpected one."""
+    """Return notes on settings that are valid but have no effect or an unexpected effect."""
     if config.cluster.bootstrap_servers is not None and config.cluster.settings:
         names = ", ".join(config.cluster.settings)
         return (
@@ -101,8 +101,17 @@ def _check_broker_settings(config: MillConfig, document: Document) -> None:
 
 
 def _check_super_users(config: MillConfig, document: Document) -> None:
-    """Append a fault if two keys name the super users, because one would override the other."""
+    """Append a fault if two keys name the super users, because one would override the other, or if
+    a listener with logins could never open because there are none."""
     is_set = "super_users" in config.security.model_fields_set
+    named = config.cluster.settings.get(SUPER_USERS, config.security.super_users)
+    if config.network.opens_kafka and config.network.login and not named:
+        key = ("cluster", "settings", SUPER_USERS)
+        document.add(
+            key if SUPER_USERS in config.cluster.settings else ("security", "super_users"),
+            f"no user, beside network.login: {config.network.login}",
+            "at least one user: without one the listener with logins would never open",
+        )
     if is_set and SUPER_USERS in config.cluster.settings:
         document.add(
             ("cluster", "settings", SUPER_USERS),
@@ -144,8 +153,8 @@ def _check_inputs(config: MillConfig, document: Document) -> None:
 def _check_sources(config: MillConfig, document: Document) -> None:
     """Append a fault for each topic that the stream reads but no input writes.
 
-    A topic listed in `topics` is not a fault. In an existing Kafka cluster other programs can write
-    a topic, so there a missing input is not a fault either.
+    A topic that is listed in `topics` is not a fault. If the mill uses an existing Kafka cluster, a
+    missing input is not a fault, because other programs can write the topic.
     """
     if config.cluster.bootstrap_servers is not None:
         return

@@ -1,8 +1,8 @@
-"""Parse YAML text into plain values, and keep the place of each value in the file.
+"""Parses YAML text into plain values, and keeps the position of each value in the file.
 
-It accepts only what a settings file needs: mappings with text keys, lists, and the scalars null,
-true/false, integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can create
-an object. Faults are collected and not raised, unless the text is not YAML at all.
+The parser accepts only what a settings file needs: mappings with text keys, lists, and the scalars
+null, true/false, integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can
+create an object. Faults are collected and not raised, unless the text is not YAML at all.
 """
 
 import re
@@ -27,7 +27,8 @@ _CORE_TAGS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceMark:
-    """A place in a source. Lines and columns count from 1; 0 means that the source has no lines."""
+    """A position in a source. Lines and columns are numbered from 1. 0 means that the source has no
+    lines."""
 
     source: str
     line: int = 0
@@ -36,9 +37,8 @@ class SourceMark:
 
 @dataclass(slots=True)
 class Document:
-    """The values of one file. `keys` and `values` map a path to the place of its key and its
-    value. `faulty` are the paths of the faults.
-    """
+    """The values of one file. `keys` and `values` map a path to the position of its key and of its
+    value. `faulty` has the paths of the faults."""
 
     source: str
     root: dict[str, object] = field(default_factory=dict)
@@ -48,9 +48,9 @@ class Document:
     faulty: set[Path] = field(default_factory=set)
 
     def mark_of(self, path: Path, *, key: bool = False) -> SourceMark:
-        """Return the place of the value (or the key) at a path.
+        """Return the position of the value (or the key) at a path.
 
-        If the path has no place, return the place of the closest mapping or list around it.
+        If the path has no position, return the position of the closest mapping or list around it.
         """
         marks = self.keys if key else self.values
         for length in range(len(path), 0, -1):
@@ -64,7 +64,7 @@ class Document:
         self.add_at(self.mark_of(path, key=key), path, found, expected)
 
     def add_at(self, mark: SourceMark, path: Path, found: str, expected: str) -> None:
-        """Append a fault of a path whose place is not stored."""
+        """Append a fault at a given position, for a path whose position is not stored."""
         self.faulty.add(path)
         self.faults.append(
             ConfigFault(mark.source, mark.line, mark.column, key_text(path), found, expected)
@@ -72,7 +72,8 @@ class Document:
 
 
 def read_document(text: str, source: str) -> Document:
-    """Parse a file's text. Raises ConfigFaults when it is not YAML or its top is not a mapping."""
+    """Parse a file's text. Raises ConfigFaults if it is not YAML, or if its top level is not a
+    mapping."""
     document = Document(source)
     if len(text) > TEXT_BYTES_MAX:
         raise ConfigFaults(
@@ -136,9 +137,8 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 class _Reader:
-    """Turns YAML nodes into values. Their number is limited, because aliases that repeat other
-    aliases can make a small file huge.
-    """
+    """Turns YAML nodes into values. The number of nodes is limited, because aliases that repeat
+    other aliases can make a small file huge."""
 
     def __init__(self, document: Document) -> None:
         self.document = document

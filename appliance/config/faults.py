@@ -1,6 +1,6 @@
 """The faults of a configuration, and their texts: all faults at once, one line for each.
 
-This module has only data classes. A fault names its place, the key, what was found and what was
+This module has only data classes. A fault names its position, the key, what was found and what was
 expected, so that the user can correct it without looking anything up.
 """
 
@@ -16,7 +16,8 @@ FOUND_CHARACTERS_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class ConfigFault:
-    """One fault. `line` and `column` count from 1; 0 if the value does not come from a file."""
+    """One fault. Lines and columns are numbered from 1; they are 0 if the value does not come from
+    a file."""
 
     source: str
     line: int

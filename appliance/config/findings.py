@@ -52,7 +52,7 @@ _EXPECTED = {
     "literal_error": "one of {expected}",
     "invalid_key": "text as the name of a key",
 }
-"""What pydantic expects for each type of error.
+"""The text for what was expected, for each of pydantic's types of errors.
 
 Placeholders in braces are filled from the error.
 """
@@ -72,7 +72,7 @@ _TEXTS = {
     "windows": "a window such as 10s, 1m, 1h or all",
     "keep": "a duration such as 30d, or forever",
 }
-"""Keys whose text values have a format of their own, with an example."""
+"""The keys whose text values have a format of their own, with an example of each format."""
 
 
 def is_secret(path: Path) -> bool:
@@ -111,9 +111,8 @@ def _without_forms(root: type[BaseModel], path: Path, kind: str) -> Path:
 
 
 def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
-    """Parse the sentence of a section's own check, `found …, expected …`, possibly with the key in
-    front.
-    """
+    """Parse the message of a section's own check, which has the form `found …, expected …`,
+    possibly with a key in front."""
     keyed = _KEYED.match(text)
     if keyed:
         path = (*path, *keyed["key"].split("."))

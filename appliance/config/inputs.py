@@ -1,7 +1,8 @@
-"""Replace references (`${VAR}`, `${file:path}`) and apply overrides (MILLRACE_…) from outside.
+"""Replaces references (`${VAR}`, `${file:path}`), and applies overrides from environment variables
+(MILLRACE_…).
 
-This module is pure except for the one reader of `${file:…}`. The original text of each replaced
-value is kept, so that `config show` prints the reference and never the secret.
+This module is pure, except for the function that reads the files of `${file:…}`. The original text
+of each replaced value is kept, so that `config show` prints the reference and never the secret.
 """
 
 import re
@@ -31,9 +32,9 @@ def apply_overrides(
 ) -> None:
     """Apply `MILLRACE_SECTION__KEY=value` over the file's values; values are parsed as YAML.
 
-    A list's entry is named by its position. A variable that does not begin with a section is a
-    fault if it contains `__`, because such a name can only be meant for Millrace. Every other
-    MILLRACE_… variable is ignored.
+    An entry of a list is named by its index. If a variable does not begin with the name of a
+    section but contains `__`, it is a fault, because such a name can only be meant for Millrace.
+    Every other MILLRACE_… variable is ignored.
     """
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in OTHER_VARIABLES:
@@ -145,8 +146,7 @@ def _resolve(reference: str, environ: Mapping[str, str], read_file: Callable[[st
 
 def file_reader(home: FilePath) -> Callable[[str], str]:
     """Return a function that reads the file of `${file:path}`, relative to the mill's home. The
-    file must have one line of limited length.
-    """
+    file must have a single line of limited length."""
 
     def read(name: str) -> str:
         with (home / name).open(encoding="utf-8") as file:

@@ -1,8 +1,8 @@
 """The JSON Schema of the configuration file, made from its models, for editors and programs.
 
 This module is pure. `described_schema` has every key with its meaning, default and example; the
-pages of docs/reference are made from it. `json_schema` is for editors: it accepts what `config
-check` accepts, except that it does not compare values of several keys with each other.
+pages of docs/reference are made from it. `json_schema` is for editors: it accepts everything that
+`config check` accepts. In addition, it accepts values that do not fit the values of other keys.
 """
 
 import copy
@@ -25,7 +25,7 @@ _SHOWN_AS: Mapping[str, Callable[[int], str]] = {
     "size": format_size_bytes,
     "duration-ms": format_duration_ms,
 }
-# Our names of the forms of texts; editors know other forms under some of these names.
+# Our own names for forms of texts. Editors know other forms under some of these names.
 _OWN_FORMATS = (*_SHOWN_AS, "duration")
 _LIMITS = ("enum", "const", "pattern", "minLength", "maxLength")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
@@ -48,7 +48,7 @@ def json_schema() -> JsonSchema:
     for node in _nodes(schema):
         node.pop("title", None)
         if "description" in node:
-            # The links lead from the pages of the reference, not from an editor.
+            # Links in descriptions are for the pages of the reference, so remove them for editors.
             node["description"] = _LINK.sub(r"\1", node["description"])
         if node.get("format") in _OWN_FORMATS:
             del node["format"]
@@ -104,7 +104,7 @@ def _formats_of(node: JsonSchema) -> list[str]:
 
 
 def _allow_references(node: JsonSchema) -> None:
-    """Accept a reference in the place of each value, unless the value can be any text already."""
+    """Accept a reference in place of each value, unless the value can be any text."""
     for part in _inner(node):
         _allow_references(part)
     for name, value in node.get("properties", {}).items():
@@ -133,7 +133,8 @@ def _types(part: JsonSchema) -> list[str]:
 
 
 def _or(value: JsonSchema, other: JsonSchema) -> JsonSchema:
-    """Return a schema that also accepts another; what describes the key stays outside."""
+    """Return a schema that accepts `other` as well. The description of the key stays at the outer
+    level."""
     outside = {key: value[key] for key in _KEPT_OUTSIDE if key in value}
     rest = {key: one for key, one in value.items() if key not in outside}
     parts = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
@@ -141,7 +142,8 @@ def _or(value: JsonSchema, other: JsonSchema) -> JsonSchema:
 
 
 def _kafka_keys() -> JsonSchema:
-    """Return the rule that only the broker's keys are settings, unless the cluster is another."""
+    """Return the rule that only the broker's keys are valid settings, unless the mill uses an
+    existing cluster."""
     has_own_cluster = {
         "required": ["cluster"],
         "properties": {

@@ -28,7 +28,7 @@ FORMATS_FOLDER = FilePath("configs") / "formats"
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A checked configuration, and where its values came from."""
+    """A checked configuration, and the origin of its values."""
 
     config: MillConfig
     document: Document
@@ -37,9 +37,9 @@ class LoadedConfig:
     notes: tuple[str, ...] = ()
     """Notes on settings that are valid but have no effect."""
     data: bytes = b""
-    """The bytes that were read. Copy or hash these instead of reading the file again.
+    """The bytes of the file that was read. Copy or hash these instead of reading the file again.
 
-    The file can change in between. `Mill.sha256` is the hash of these bytes.
+    The file can change between two reads. `Mill.sha256` is the hash of these bytes.
     """
 
 
@@ -122,7 +122,7 @@ def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:
 
 
 def _last_key(values: dict[str, object], path: Path) -> Path:
-    """Return the longest beginning of a path that is a key of nested mappings."""
+    """Return the longest prefix of a path that exists in the nested mappings."""
     node: object = values
     for length, step in enumerate(path):
         if not isinstance(node, dict) or step not in node:

@@ -1,7 +1,7 @@
-"""The model of the whole configuration file; each room defines its own section.
+"""The model of the whole configuration file; each package defines its own section.
 
-Data only. `cluster`, `topics`, `network`, `security` and `ports` belong to the appliance, the rest
-to the rooms.
+This module has only data classes. It defines the sections `cluster`, `topics`, `network`,
+`security` and `ports`. The other packages define all other sections.
 """
 
 from typing import Annotated, Literal
@@ -24,18 +24,19 @@ from sinks.config import SinksSection
 from stream.config.settings import StreamSection
 
 KAFKA = "kafka"
-"""The brokers, in `network.open`."""
+"""The name of the brokers in `network.open`."""
 
 Scalar = bool | int | float | str
 
 BROKER_COUNTS = (1, 3)
 """The possible numbers of brokers.
 
-With two, neither could continue alone, because one is no majority.
+With two brokers, neither could continue alone, because one of two is not a majority.
 """
 
 BROKER_ID_MAX = 9
-"""The highest id of a bundled broker. Its ports are the first ones plus the id, less one."""
+"""The highest id of a bundled broker. The ports of a broker are the first port of each kind plus
+its id minus 1."""
 
 
 def _parse_brokers(value: object) -> int | tuple[int, ...]:
@@ -50,7 +51,8 @@ def _parse_brokers(value: object) -> int | tuple[int, ...]:
         number = _number_of(one)
         if number is None or not 1 <= number <= BROKER_ID_MAX:
             raise ValueError(
-                f"found {found_text(one)} in the list, expected ids from 1 to {BROKER_ID_MAX}"
+                f"found {found_text(one)} in the list of broker ids, expected ids from 1 to "
+                f"{BROKER_ID_MAX}"
             )
         if number in ids:
             raise ValueError(f"found broker {number} twice, expected each id once")
@@ -63,7 +65,8 @@ def _parse_brokers(value: object) -> int | tuple[int, ...]:
 
 
 def _number_of(value: object) -> int | None:
-    """Return a whole number; None if it is none. A value from outside of the file is a text."""
+    """Return a whole number; None if the value is not one. A value from an environment variable is
+    a text."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,6 +1,6 @@
 """The checks of `network:`, the section that opens listeners with TLS.
 
-This module is pure. Until clients must log in, such a listener must be on the loopback.
+This module is pure. If clients need not log in, such a listener must be on the loopback.
 """
 
 import ipaddress

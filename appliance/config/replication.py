@@ -1,8 +1,9 @@
-"""The replication settings of the bundled brokers, and the limits of those that the file can set.
+"""The replication settings of the bundled brokers, and the check of the replication settings in the
+file.
 
 This module is pure. The number of brokers decides: with three or more, each partition has three
 replicas, two of which must be in sync before a write is acknowledged. A Kafka key in the file
-overrides this, if there are enough brokers for it.
+overrides these values, if there are enough brokers for its value.
 """
 
 from collections.abc import Iterator, Mapping
@@ -57,8 +58,8 @@ def check_replication(config: MillConfig, document: Document) -> None:
     for index, topic in enumerate(config.topics):
         replicas = factor if topic.replication is None else topic.replication
         if replicas > brokers:
-            # Check only a replication that the file sets for this topic. A default that is too
-            # large has already been reported.
+            # Check only a replication factor that the file sets for this topic. A default that is
+            # too large has already been reported.
             if topic.replication is not None:
                 document.add(("topics", index, "replication"), str(replicas), f"at most {of_all}")
             continue
@@ -78,7 +79,8 @@ def _factor(config: MillConfig, key: str) -> int:
 
 
 def _above(settings: Mapping[str, Scalar], key: str, most: int, row: Setting) -> Iterator[str]:
-    """Yield the value of a key, as a fault shows it, if it is above `most`; otherwise nothing."""
+    """If the value of a key is above `most`, yield it in the form for a fault; otherwise yield
+    nothing."""
     if key in settings and _number(settings[key], row, most) > most:
         yield found_text(settings[key])
 

@@ -1,4 +1,4 @@
-"""Find settings that are well formed but cannot work, and report what would happen.
+"""Finds settings that are well formed but cannot work, and reports the consequence.
 
 This module is pure. A fault is reported only if it is certain without Spark and without reading any
 file.
@@ -16,7 +16,7 @@ from stream.config.sections import MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
 
-# The columns of each format that are never a number, for any line.
+# The columns of each format that never contain a number.
 NEVER_NUMBERS = {
     "combined": frozenset(
         {"method", "path", "query", "protocol", "referer", "user_agent", "remote_addr"}
@@ -26,7 +26,7 @@ NEVER_NUMBERS = {
 }
 
 ARCHIVED_FILE = "topic/hour/00000001.parquet"
-"""The path of a file inside an archive; only its depth matters."""
+"""The path of a typical file in an archive. Only its depth matters."""
 
 
 def check_archive(config: MillConfig, document: Document, home: str) -> None:

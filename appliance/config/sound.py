@@ -1,8 +1,9 @@
-"""The sound rest of a configuration with faults: what Spark can check in spite of them.
+"""The inputs and metrics without faults of a configuration with faults. Spark can check them in
+spite of the faults.
 
 This module is pure. Inputs and metrics are independent of each other, so a fault in one of them
-says nothing about the others. The rest is the configuration without the inputs and metrics that
-have faults, and without the metrics that read such an input.
+says nothing about the others. The sound part of a configuration has all inputs and metrics except
+those that have faults, and those metrics that read an input with faults.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,23 +19,25 @@ from stream.config.settings import StreamSection
 
 @dataclass(frozen=True, slots=True)
 class SoundRest:
-    """A configuration whose inputs and metrics have no faults that we can find without Spark.
+    """The part of a configuration whose inputs and metrics have no faults that can be found without
+    Spark.
 
-    `places` has the index in the file of each metric that is left.
+    `places` has, for each metric in this part, its index in the file.
     """
 
     config: MillConfig
     places: tuple[int, ...]
 
     def path_in_file(self, path: Path) -> Path:
-        """Return the path in the file of a key of the rest."""
+        """Return the path in the file for a path in this part, in which metrics have other
+        indices."""
         if path[:2] == ("stream", "metrics") and len(path) > 2 and isinstance(path[2], int):
             return (*path[:2], self.places[path[2]], *path[3:])
         return path
 
 
 class FaultyConfig(ConfigFaults):
-    """A configuration with faults, and its sound rest; None if nothing is left to check."""
+    """A configuration with faults, and its sound part; None if that part has nothing to check."""
 
     def __init__(self, document: Document, rest: SoundRest | None) -> None:
         super().__init__(document.faults)
@@ -45,9 +48,10 @@ class FaultyConfig(ConfigFaults):
 def sound_rest(
     given: Mapping[str, object], config: MillConfig, faulty: Collection[Path]
 ) -> SoundRest | None:
-    """Return the sound rest of a file's values; None if no metric is left.
+    """Return the sound part of a file's values; None if it has no metrics.
 
-    `config` has no values with faults. `faulty` are the paths of all faults.
+    `config` is the configuration without the values that have faults. `faulty` has the paths of all
+    faults.
     """
     stream = given.get("stream")
     if not isinstance(stream, Mapping):

@@ -26,7 +26,7 @@ from collector.identity.discovery import plan
 
 
 class NotApplied(Failure):
-    """The error when nothing was written. Its text says why."""
+    """Raised when nothing was written. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class ConfigEdit:
 
 
 def planned(home: Home, proposal: Proposal, name: str, file: Path) -> ConfigEdit:
-    """Return the change that adds a proposal under a name. Raises NotApplied and ConfigFaults."""
+    """Return the change that adds a proposal to the configuration under a name. Raises NotApplied
+    and ConfigFaults."""
     if not NAME.match(name):
         raise NotApplied(f"found the name {name!r}, expected {NAME_EXPECTED}")
     before = home.config_file.read_bytes()
@@ -64,8 +65,8 @@ def planned(home: Home, proposal: Proposal, name: str, file: Path) -> ConfigEdit
         edited = with_proposal(before.decode(), proposal, defaults)
     except EditRefused as error:
         raise NotApplied(
-            f"{home.config_file} is left as it is: {error}; paste the lines that"
-            " `detect` prints without --apply"
+            f"{home.config_file} was not changed: {error}; run `detect` without --apply, and "
+            "paste the lines that it prints"
         ) from error
     after = edited.text.encode()
     return ConfigEdit(
@@ -106,15 +107,15 @@ def _refuse_known(loaded: LoadedConfig, proposal: Proposal) -> None:
     config, name = loaded.config, proposal.name
     topic = str(proposal.stream["topic"])
     if name in config.stream.from_:
-        raise NotApplied(f"stream.from has an input {name!r} already: choose another name")
+        raise NotApplied(f"stream.from already has an input {name!r}: choose another name")
     if any(one.topic == topic for one in config.stream.from_.values()):
-        raise NotApplied(f"an input of stream.from reads {topic} already: choose another name")
+        raise NotApplied(f"an input of stream.from already reads {topic}: choose another name")
     if any(one.topic == topic for one in config.collector.inputs):
-        raise NotApplied(f"an input of the collector writes {topic} already: choose another name")
+        raise NotApplied(f"an input of the collector already writes {topic}: choose another name")
     known = {metric.name for metric in config.stream.metrics}
     for metric in proposal.metrics:
         if metric["name"] in known:
-            raise NotApplied(f"there is a metric {metric['name']!r} already: choose another name")
+            raise NotApplied(f"there is already a metric {metric['name']!r}: choose another name")
 
 
 def write(change: ConfigEdit, check: Callable[[ConfigEdit], None]) -> bool:
@@ -148,8 +149,8 @@ def undone(home: Home, name: str) -> ConfigEdit:
         record = json.loads(_record(home, name).read_bytes())
     except (OSError, ValueError):
         raise NotApplied(
-            f"there is no record that `detect --apply` wrote {name!r}; take its lines out of"
-            f" {home.config_file} yourself"
+            f"there is no record that `detect --apply` wrote {name!r}: remove its lines from "
+            f"{home.config_file} yourself"
         ) from None
     before = home.config_file.read_bytes()
     inserted, metrics = tuple(record["inserted"]), tuple(record["metrics"])
@@ -157,9 +158,9 @@ def undone(home: Home, name: str) -> ConfigEdit:
         after = without(before.decode(), inserted, name, metrics).encode()
     except EditRefused as error:
         raise NotApplied(
-            f"{name} is not taken out of {home.config_file}: {error}. Take them out yourself:"
-            f" the collector's input of logs.{name}, stream.from.{name}, and the metrics"
-            f" {', '.join(metrics)}"
+            f"{name} was not removed from {home.config_file}: {error}. Remove it yourself: the "
+            f"collector's input of logs.{name}, stream.from.{name}, and the metrics "
+            f"{', '.join(metrics)}"
         ) from error
     loaded = load_bytes(after, home.config_file, home.folder)
     return ConfigEdit(home, name, before, after, loaded, inserted, metrics)
@@ -194,7 +195,7 @@ def _replace(home: Home, before: bytes, after: bytes) -> None:
     """
     path = home.config_file.resolve()
     if path.read_bytes() != before:
-        raise NotApplied(f"{path} was saved in between; run the command again")
+        raise NotApplied(f"{path} was saved in the meantime: run the command again")
     known = path.stat()
     write_atomically(path, after, mode=stat.S_IMODE(known.st_mode))
     with suppress(OSError):

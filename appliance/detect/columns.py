@@ -1,4 +1,4 @@
-"""Columns of logs whose lines name their fields: JSON, logfmt, and tables with a header.
+"""Finds the columns of logs whose lines name their fields: JSON, logfmt, and tables with a header.
 
 This module is pure. Each field that occurs becomes a column whose type fits all its values. The
 field with the line's time is recognised by its name and its values.
@@ -16,7 +16,7 @@ COLUMNS_MAX = 30
 _DEPTH_MAX = 5
 _NAME_MAX = 60
 
-# The usual names of fields with the time of a line. The names that are most certain come first.
+# The usual names of fields with the time of a line, the most certain names first.
 _NAMES_OF_TIMES = """
     @timestamp timestamp time ts eventtime event_time datetime date_time asctime log_time
     time_iso8601 time_local t.$date created_at created date at t when rt
@@ -63,8 +63,8 @@ def times_of(seen: FieldsSeen) -> list[Path]:
     Return one field if every line has it. Otherwise return several fields, each of which occurs in
     some lines.
     """
-    # In the configuration a plus sign joins two fields, so leave out fields with a plus sign in
-    # their names.
+    # In the configuration a plus sign joins two fields, so a name that contains a plus sign cannot
+    # be used.
     columns = {path: one for path, one in seen.columns.items() if "+" not in "".join(path)}
     known = [path for path in columns if _rank(path) < len(_TIME_NAMES)]
     found: list[Path] = []
@@ -183,7 +183,8 @@ def is_header(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_one_text(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether most fields begin with blanks. Then the rows are sentences with commas."""
+    """Return whether most fields begin with blanks. If they do, the rows are sentences with commas
+    and not a table."""
     blanks = sum(field.startswith(" ") for row in rows for field in row[1:])
     fields = sum(len(row) - 1 for row in rows)
     return blanks * 2 > fields

@@ -1,4 +1,4 @@
-"""Detect the format of some lines. Other packages call only this module for that.
+"""Detects the format of some lines. Other packages call only this module for the detection.
 
 This module is pure: lines and formats in, a `Detection` out.
 """
@@ -44,7 +44,7 @@ _W3C_HEADER = "#Fields:"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A format that parses enough of the lines, and the keys of an input that reads this format."""
+    """A format that parses enough of the lines, and the keys of an input with this format."""
 
     fit: Fit
     keys: Mapping[str, object]
@@ -59,7 +59,7 @@ def detect(
     formats: Mapping[str, Format],
     collector: Mapping[str, object] | None = None,
 ) -> Detection:
-    """Name the format of some lines, and propose inputs and metrics for it.
+    """Return the format of some lines, with proposed inputs and metrics.
 
     `name` is the name of the file. `collector` has the keys that the collector's input for this
     file needs, such as its encoding.
@@ -335,9 +335,8 @@ def _spread(best: Fit) -> list[str]:
 
 
 def _multiline(found: _Found) -> Multiline | None:
-    """Return where events of several lines are, and the rule that joins their lines. None if there
-    are no such events.
-    """
+    """Return the events that have several lines, with the rule that joins their lines. None if
+    there are no such events."""
     best = found.fit
     rule = found.collector.get("multiline")
     long = [event for event in best.events if event.size > 1]

@@ -26,11 +26,11 @@ class NotParsed:
 
 @dataclass(frozen=True, slots=True)
 class Multiline:
-    """The places at which one event probably has several lines.
+    """The events of a log that probably have several lines.
 
     `rule` is the proposed `multiline` rule of the collector; None if no rule is proposed. `places`
-    holds the numbers of the first and last line of the first such events. `events` is the number of
-    all such events.
+    has the numbers of the first and the last line of the first such events. `events` is the number
+    of all such events.
     """
 
     rule: object
@@ -54,9 +54,9 @@ class Proposal:
 class Detection:
     """The format of some lines, or the reason why no format fits.
 
-    `format` is None if no format fits; then `reason` says why, and `remedy` what to do. `share` is
-    the share of lines that parse, without headers, comments and empty lines. `runner_up` is the
-    second-best format, with its share.
+    `format` is None if no format fits. In this case `reason` says why, and `remedy` what to do.
+    `share` is the share of lines that parse, without headers, comments and empty lines. `runner_up`
+    is the second-best format, with its share.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Detection:
     reason: str = ""
     remedy: str = ""
     is_part: bool = False
-    """Whether the file has more lines than those that were read."""
+    """True if the file has more lines than the lines that were read."""
 
     def as_json(self) -> dict[str, object]:
         """Return the detection as plain JSON values."""

@@ -20,7 +20,7 @@ _SOURCE = "the configuration file"
 
 
 class EditRefused(Exception):
-    """The error when the configuration cannot be edited safely. Its text says why."""
+    """Raised when the configuration cannot be edited safely. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class Edited:
 class _Addition:
     """The text to insert into a list or a mapping of a section.
 
-    `lines` is used if the list or mapping is a block, `pieces` if it is written in brackets.
+    `lines` is inserted if the list or mapping is written as a block, `pieces` if it is written in
+    brackets.
     """
 
     section: str
@@ -84,7 +85,7 @@ def with_proposal(
         text = text[:offset] + piece + text[offset:]
         inserted.append(piece)
     if _values(text) != _expected(before, inputs, proposal):
-        raise EditRefused("the additions cannot be put into it without changing other keys")
+        raise EditRefused("the lines cannot be inserted without a change of other keys")
     return Edited(text, tuple(inserted))
 
 
@@ -93,13 +94,13 @@ def without(text: str, inserted: Sequence[str], name: str, metrics: Sequence[str
     before = _values(text)
     for piece in reversed(inserted):
         if text.count(piece) != 1:
-            raise EditRefused("the lines were changed since they were written")
+            raise EditRefused("the inserted lines have been changed since")
         text = text.replace(piece, "")
     after = _values(text)
     gone = [one for one in _names(before) if one not in _names(after)]
     sources = _mapping(before, "from"), _mapping(after, "from")
     if set(gone) != set(metrics) or [one for one in sources[0] if one not in sources[1]] != [name]:
-        raise EditRefused("without these lines its other keys would change")
+        raise EditRefused("the removal of the inserted lines would change other keys")
     return text
 
 
@@ -126,7 +127,7 @@ def _names(root: Mapping[str, object]) -> list[str]:
 def _expected(
     before: Mapping[str, object], inputs: Sequence[Mapping[str, object]], proposal: Proposal
 ) -> dict[str, object]:
-    """Return the values that the file must have with the additions."""
+    """Return the values that the file must have after the insertion."""
     root: dict[str, object] = copy.deepcopy(dict(before))
     collector = dict(_section(root, "collector"))
     stream = dict(_section(root, "stream"))
@@ -155,7 +156,7 @@ def _insertion(text: str, addition: _Addition) -> tuple[int, str]:
     if root is None:
         return _after_line(text, len(text), block)
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        raise EditRefused("its top level is not a mapping in YAML's block style")
+        raise EditRefused("the top level of the file is not a mapping in YAML's block style")
     inner = _child(root, addition.section)
     if inner is None:
         return _after_line(text, len(text), block)
@@ -185,7 +186,7 @@ def _into(text: str, addition: _Addition, key: yaml.Node, node: yaml.Node) -> tu
     kind = yaml.SequenceNode if addition.is_list else yaml.MappingNode
     if not isinstance(node, kind):
         wanted = "list" if addition.is_list else "mapping"
-        raise EditRefused(f"`{addition.section}.{addition.key}` is not a {wanted}")
+        raise EditRefused(f"`{addition.section}.{addition.key}` is not a {wanted} in the file")
     if node.flow_style:
         return _in_brackets(text, node, ", ".join(addition.pieces))
     return _after_line(text, _end(node), _indented(addition.lines, node.start_mark.column))
@@ -224,7 +225,8 @@ def _child(node: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | N
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """Return whether a key has no text after it. `null` counts as text and is refused later."""
+    """Return whether a key has no text after it. The word `null` is a text, which is refused
+    later."""
     return isinstance(node, yaml.ScalarNode) and node.start_mark.index == node.end_mark.index
 
 

@@ -1,4 +1,4 @@
-"""Joins lines to events by the rules of the collector, and finds the rule that a log needs.
+"""Joins lines into events by the rules of the collector, and finds the rule that a log needs.
 
 This module is pure.
 """
@@ -23,7 +23,7 @@ _CONTINUES = re.compile(r"^(?:[ \t]|Caused by: |Traceback |goroutine )")
 
 @dataclass(frozen=True, slots=True)
 class LineEvent:
-    """The lines of one record: its text, its first line's number (from 1), and the number of
+    """The lines of one event: their text, the number of the first line (from 1), and the number of
     lines."""
 
     first: int
@@ -54,7 +54,8 @@ def joined(lines: Sequence[str], rule: Rule | None, first: int = 1) -> list[Line
 
 
 def likely_presets(lines: Sequence[str]) -> list[str]:
-    """Return the presets whose typical lines occur, the preset with the most such lines first."""
+    """Return the presets whose typical lines occur. The preset with the most such lines comes
+    first."""
     if not any(_CONTINUES.match(line) for line in lines):
         return []
     found = {
@@ -65,6 +66,7 @@ def likely_presets(lines: Sequence[str]) -> list[str]:
 
 
 def stretches(events: Sequence[LineEvent], most: int) -> list[tuple[int, int]]:
-    """Return the first and the last line number of at most `most` events with several lines."""
+    """Return the numbers of the first and the last line of at most `most` events with several
+    lines."""
     long = [event for event in events if event.size > 1]
     return [(event.first, event.first + event.size - 1) for event in long[:most]]

@@ -1,7 +1,8 @@
 """Reads a log's first lines as the collector would read them.
 
 The collector's own code opens the file, so archives, byte order marks and encodings are treated in
-the same way. The encoding of a file without a mark is detected if its bytes allow only one.
+the same way. If a file has no byte order mark, its encoding is detected, provided that its bytes
+fit only one.
 """
 
 import re
@@ -53,7 +54,8 @@ def detect_file(path: Path, formats: Mapping[str, Format], encoding: str | None)
 
 
 def _is_open(path: Path) -> bool:
-    """Return whether an uncompressed file ends without a line end."""
+    """Return whether an uncompressed file has no line end at its end, so that its last line can be
+    incomplete."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         file.seek(max(0, file.seek(0, 2) - 2))
@@ -101,8 +103,8 @@ def _is_western(records: Sequence[bytes]) -> bool:
     """Return whether lines that are not UTF-8 have single non-ASCII letters, as in western
     languages.
 
-    Encodings with two bytes for a letter, and languages in another script, have several such bytes
-    in a row.
+    In encodings with two bytes for a letter, and in languages with another script, several such
+    bytes follow each other.
     """
     wrong = [record for record in records if not _is_utf_8(record)]
     runs = [run for record in wrong for run in _HIGH.findall(record)]

@@ -1,8 +1,8 @@
 """Derives a regular expression from the lines of an unknown log that have a time.
 
-This module is pure. The pattern is built from left to right. A piece that nearly all lines have at
-the same place becomes a group: the time, a level, an address, a text in brackets, `key=value`. The
-rest of the line is the message. A piece on which the lines differ gets no group, so the pattern
+This module is pure. The pattern is built from left to right. A field that nearly all lines have at
+the same place becomes a group: the time, a level, an address, a text in brackets, `key=value`. At
+the first place where the lines differ, the message begins, which is the last group. So the pattern
 never assumes more than the lines show.
 """
 
@@ -17,7 +17,7 @@ from stream.config.groups import python_pattern
 from stream.config.headers import column_name
 
 AGREE = 0.95
-"""The share of the lines that must have a group at the same place."""
+"""The least share of the lines that must match a group at the same place."""
 PIECES_MAX = 8
 BEFORE_TIME_MAX = 60
 LINES_MIN = 2
@@ -38,7 +38,7 @@ _FIRST_WORD = re.compile(r"[A-Za-z][A-Za-z_-]*(?= )")
 _KEY = re.compile(r"([A-Za-z_][\w.-]*)=")
 _DIGITS = r"\d+(?:\.\d+)?"
 # Each entry has the name of a group, the pattern that nearly all lines must match, the simpler
-# pattern for the result, and the pattern of a unit.
+# pattern for the group, and the pattern of the unit after it.
 _NUMBERS = (
     ("ms", rf"{_DIGITS} ?ms\b", "[0-9.]+", " ?ms"),
     ("seconds", rf"{_DIGITS} ?s(?:ec(?:onds)?)?\b", "[0-9.]+", " ?s(?:ec(?:onds)?)?"),
@@ -52,15 +52,15 @@ _NAMED_TOKENS = (
     ("logger", r"[A-Za-z_][\w$.-]*(?=: )", r"[\w$.-]+", ""),
 )
 FEW_WORDS = 15
-"""The most different values that a word before the message may have to become a column."""
+"""The largest number of different values that a word before the message may have so that it becomes
+a column."""
 _FEW_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A proposed pattern, the layout of its time if the values allow only one, and the rule for
-    events.
-    """
+    """A proposed pattern, the layout of its time if the values fit only one layout, and the rule
+    that joins lines into events."""
 
     pattern: str
     layouts: tuple[str, ...]
@@ -71,7 +71,8 @@ class Guess:
 
 @dataclass(slots=True)
 class _Pattern:
-    """An unfinished pattern, and for each line the position after the text that it has matched."""
+    """An unfinished pattern. `places` has, for each line, the position after the text that the
+    pattern has matched so far."""
 
     lines: list[str]
     places: list[int]
@@ -87,8 +88,9 @@ class _Pattern:
         return name
 
     def advance(self, pattern: str) -> bool:
-        """Move the positions past a pattern if nearly all lines match it here. Return whether they
-        do.
+        """Move the positions past `pattern` if nearly all lines match it here.
+
+        The lines that do not match are dropped. Return whether nearly all lines match.
         """
         compiled = re.compile(pattern, re.ASCII)
         ends = [
@@ -190,7 +192,7 @@ def _to_the_time(making: _Pattern, spelling: Spelling) -> bool:
 
 
 def _separator(making: _Pattern) -> bool:
-    """Add the text between two groups. Return False if the lines differ in that text."""
+    """Add the separator between two groups. Return False if the lines have different texts here."""
     runs = [
         "" if (match := _SEPARATORS.match(line, place)) is None else match[0]
         for line, place in zip(making.lines, making.places, strict=True)
@@ -198,8 +200,8 @@ def _separator(making: _Pattern) -> bool:
     shapes = Counter(_BLANKS.sub(" ", run) for run in runs)
     shape, count = shapes.most_common(1)[0]
     if count < AGREE * len(runs):
-        # The lines differ here, so the message begins. If all have blanks first, these belong to
-        # the separator.
+        # The lines differ here, so the message begins. If all lines have blanks here, these belong
+        # to the separator.
         if making.advance(r"\s+"):
             making.text += r"\s+"
         return False
@@ -214,13 +216,14 @@ def _separator(making: _Pattern) -> bool:
 
 
 def _literal(text: str) -> str:
-    """Return a text as a readable pattern that means the same in Java and Python."""
+    """Return a text as a readable pattern that matches exactly this text, in Java and in Python."""
     escaped = "".join(f"\\{one}" if one in "\\[](){}.*+?^$|" else one for one in text)
     return escaped.replace("\t", "\\t")
 
 
 def _piece(making: _Pattern) -> bool:
-    """Add one group that nearly all lines have here. Return whether there is one."""
+    """Extend the pattern by one group if nearly all lines match the same kind of field here. Return
+    whether it was extended."""
     opener = making.text[-1:] if making.text[-2:-1] == "\\" or making.text[-1:] in '<"' else ""
     closer = _CLOSERS.get(opener)
     if closer is not None:
@@ -240,9 +243,10 @@ def _piece(making: _Pattern) -> bool:
 
 
 def _piece_behind_word(making: _Pattern) -> bool:
-    """Add a word that all lines have here and the number after it, as in `took 12ms`.
+    """Extend the pattern by a word that nearly all lines have here, and by a group for the number
+    after it, as in `took 12ms`.
 
-    Return whether there is one.
+    Return whether it was extended.
     """
     words = Counter(
         match[0]
@@ -269,7 +273,7 @@ def _piece_behind_word(making: _Pattern) -> bool:
 def _few_words(making: _Pattern) -> bool:
     """Add the first word of the message as a group if it has only a few different values.
 
-    Return whether that is so.
+    Return whether the group was added.
     """
     words = Counter(
         match[0]
@@ -285,7 +289,8 @@ def _few_words(making: _Pattern) -> bool:
 
 
 def _pair(making: _Pattern) -> bool:
-    """Add `key=value` if all lines have the same key here. Return whether they do."""
+    """Add a group for the value of `key=value` if nearly all lines have the same key here. Return
+    whether it was added."""
     first = _KEY.match(making.lines[0], making.places[0])
     if first is None:
         return False
@@ -300,7 +305,7 @@ def _pair(making: _Pattern) -> bool:
 
 
 def _word(making: _Pattern) -> bool:
-    """Add one word before the time. Return whether there is one."""
+    """Add a group for one word before the time. Return whether it was added."""
     if not making.advance(r"[^\s\[\]()<>\"|,;]+"):
         return False
     making.text += f'(?<{making.name("field")}>[^\\s\\[\\]()<>"|,;]+)'

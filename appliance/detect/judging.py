@@ -17,7 +17,7 @@ from stream.config.recognition import Verdict, plain_text
 SAMPLE_LINES = 900
 _STRETCH = 225
 CLAIM_MIN = 0.5
-"""The least share of lines that a format must parse to be named."""
+"""The least share of lines that a format must parse so that it is named."""
 SPECIFIC_MIN = 0.4
 RUNNER_UP_MIN = 0.2
 NEARLY = 0.1
@@ -26,12 +26,12 @@ _SIGNS_MIN = 0.1
 EVENT_LINES = 40
 """The number of lines after the first line of an event that are compared with the format.
 
-A whole file of other text can follow that line.
+Other text, up to a whole file, can follow the first line, so not all lines are compared.
 """
 
 CHARACTERS_MAX = 8_192
-"""The most characters of a line that patterns examine, because some take the square of its
-length."""
+"""The largest number of characters of a line that patterns examine. The time of some patterns grows
+with the square of this number."""
 _SHORT = 2_048
 _FEW = 15
 _LINEAR = ("json", "csv", "w3c")
@@ -41,7 +41,7 @@ _LINEAR = ("json", "csv", "w3c")
 PARTIAL_RULES: Mapping[str, Rule] = {"cri": "cri", "docker_json": "docker"}
 
 # `syslog` parses any line that begins with an ISO time. Only lines that match this pattern are
-# certainly syslog.
+# certainly in that format.
 _SURE_SYSLOG = re.compile(
     r"^(?:\d+ )?(?:<\d{1,3}>|(?:[^\s:]+: )?[*.]?[A-Z][a-z]{2} [ \d]?\d (?:\d{4} )?\d\d:\d\d:\d\d"
     r"|\d{4}-\d\d-\d\dT\S+ (?!(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|NOTICE|CRITICAL)\b)"
@@ -50,15 +50,14 @@ _SURE_SYSLOG = re.compile(
 )
 _LOGFMT_FIRST = re.compile(r'^\s*[A-Za-z_@][\w.@-]*=(?:"|[^\s=,;(]+(?:\s|$)|\s)')
 _WIDE = ("json", "logfmt", "syslog", "common")
-# These formats without a header parse any line, so they are not tried here. The module `tables`
-# recognises tables.
+# These formats parse any line, so they are not tried alone. The module `tables` recognises tables.
 _NOT_ALONE = ("csv", "tsv", "raw")
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How well a format fits: its rule for events, its verdicts, and the share of events it
-    parses."""
+    """The result of trying one format: its rule for events, its verdict on each event, and the
+    share of events that it parses."""
 
     format: Format
     rule: Rule | None
@@ -66,11 +65,11 @@ class Fit:
     verdicts: tuple[Verdict, ...]
     share: float
     evidence: float
-    """The share of parsed events, in which only the first lines of a long event count."""
+    """The share of parsed events. Of a long event only the first lines are counted."""
 
     @property
     def specificity(self) -> tuple[int, int]:
-        """The rank of the format. Formats that parse few kinds of lines rank higher."""
+        """The rank of the format. A format that parses only few kinds of lines has a high rank."""
         return specificity_of(self.format)
 
     @property
@@ -86,7 +85,7 @@ class Fit:
 
 
 def specificity_of(given: Format) -> tuple[int, int]:
-    """Return a rank that is higher the fewer kinds of files a format parses."""
+    """Return the rank of a format. The fewer kinds of lines it parses, the higher the rank."""
     if given.reader in ("regex", "w3c") or (given.reader == "csv" and given.header):
         return 3, len(given.columns)
     if given.reader == "json" and given.signs is not None:
@@ -95,7 +94,7 @@ def specificity_of(given: Format) -> tuple[int, int]:
 
 
 def fit(given: Format, lines: Sequence[str], rule: Rule | None) -> Fit:
-    """Join lines to events by a rule, and try one format on all events."""
+    """Join lines into events by a rule, and try one format on all events."""
     events = joined(lines, rule)
     if given.reader not in _LINEAR:
         events = [
@@ -128,10 +127,11 @@ def _verdicts(given: Format, texts: Sequence[str]) -> list[Verdict]:
 
 
 def _with_signs(given: Format, texts: Sequence[str], verdicts: list[Verdict]) -> list[Verdict]:
-    """If enough lines have the format's signs (typical texts), accept the lines without signs too.
+    """If enough lines have the typical texts (signs) of the format, accept the lines without these
+    texts too.
 
-    Example: an access log can begin with a list of addresses, and a list with a single address does
-    not show the sign of a list.
+    Example: lines of an access log can begin with a list of addresses. A list with a single address
+    does not look like a list.
     """
     judged = [one for one in verdicts if one is not None]
     if not judged or sum(judged) < _SIGNS_MIN * len(judged):
@@ -140,7 +140,7 @@ def _with_signs(given: Format, texts: Sequence[str], verdicts: list[Verdict]) ->
 
 
 def candidates(formats: Mapping[str, Format], lines: Sequence[str]) -> list[Fit]:
-    """Return the formats that parse at least some of the lines, the best first."""
+    """Return the formats that parse at least some of the lines. The best format comes first."""
     sample = sample_of(lines)
     probe = _probe(sample)
     presets: list[Rule | None] = [*likely_presets(sample)]
@@ -172,7 +172,7 @@ def _rule(hashable: object) -> Rule | None:
 
 
 def _probe(sample: Sequence[str]) -> list[str]:
-    """Return a few short lines by which formats can be excluded. Short lines are fast to try."""
+    """Return a few short lines, with which a format that does not fit can be excluded quickly."""
     width = _STRETCH // 15
     stretches = range(0, len(sample), max(width, len(sample) // 8))
     lines = [line for at in stretches for line in sample[at : at + width]]
@@ -181,7 +181,8 @@ def _probe(sample: Sequence[str]) -> list[str]:
 
 
 def sample_of(lines: Sequence[str]) -> list[str]:
-    """Return four ranges of consecutive lines. Consecutive lines keep most events whole."""
+    """Return four ranges of consecutive lines as a sample. Most events in such ranges are
+    complete."""
     if len(lines) <= SAMPLE_LINES:
         return list(lines)
     step = (len(lines) - _STRETCH) // 3

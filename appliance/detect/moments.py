@@ -1,7 +1,8 @@
 """The spellings of times in lines of unknown logs.
 
-This module is pure. The stream parses all these spellings without a layout, except dates in which
-only a layout says which number is the month. Each pattern means the same in Java and Python.
+This module is pure. The stream parses all these spellings without a configured layout. The
+exception is a date in which only the layout says which number is the month. Each pattern means the
+same in Java and Python.
 """
 
 import re
@@ -20,7 +21,7 @@ class Spelling:
     """One way to write a time.
 
     `orders` has the possible layouts, each with the position of the month in it. If there are
-    several, the values must decide which one is right.
+    several, the texts in the log decide which one is right.
     """
 
     name: str
@@ -61,7 +62,7 @@ _EPOCH_MORE = re.compile(r"1(?:\d{12}|\d{15}|\d{18})\Z", re.ASCII)
 
 
 def is_moment(text: str) -> bool:
-    """Return whether a text is a time with a date and nothing else. A number is not such a text."""
+    """Return whether a text is only a time with a date. A number is not."""
     if not 15 <= len(text) <= 40 or text.isdigit():
         return False
     return any(pattern.match(text) for pattern in _WHOLE)
@@ -73,9 +74,8 @@ def is_epoch(text: str) -> bool:
 
 
 def order_of(spelling: Spelling, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the layouts that all texts can have. The result is a single layout if the values
-    decide.
-    """
+    """Return the layouts that fit all texts. If the texts decide, the result has a single
+    layout."""
     return tuple(
         layout
         for layout, place in spelling.orders

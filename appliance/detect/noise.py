@@ -1,6 +1,6 @@
 """Explains why no format fits some lines, and what the user can do.
 
-This module is pure. Each answer is the reason and the remedy.
+This module is pure. Each function returns the reason and the remedy.
 """
 
 import json
@@ -24,9 +24,7 @@ NOT_A_LOG = "leave it out of watched/, or out of the input with `exclude`"
 
 
 def noise_of(lines: Sequence[str]) -> tuple[str, str] | None:
-    """Return the reason and the remedy for lines that cannot be a log; None if formats must be
-    tried.
-    """
+    """Return the reason and the remedy if the lines cannot be a log; None if they can."""
     there = [line for line in lines if line.strip()]
     if not there:
         return "the file has no lines", "run the command again when something is written to it"

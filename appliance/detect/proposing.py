@@ -20,8 +20,8 @@ PLACES = 6
 _KEY_VALUES_MAX = 60
 _TEXT_CHARACTERS = 60
 
-# The best names come first. A column matches a name if it ends with it: `cs_uri_stem` matches
-# `uri_stem`.
+# For each kind of metric, the suitable names of columns, the best first. A column matches a name if
+# its own name ends with it: `cs_uri_stem` matches `uri_stem`.
 _BY = """
     status level severity loglevel log_level error_severity priority outcome result result_type
     termination state method event event_id type code subsystem component module category source
@@ -85,9 +85,8 @@ def proposal_of(
 
 
 def metrics_of(name: str, types: Mapping[str, str], seen: Mapping[str, SeenColumn]) -> list[Metric]:
-    """Return three metrics that suit the columns. If there are too few suitable columns, the
-    metrics count lines.
-    """
+    """Return three metrics that suit the columns. If too few columns are suitable, the remaining
+    metrics count lines."""
     there = [column for column in types if column in seen and seen[column].present]
     makers: Sequence[Callable[[], Metric | None]] = (
         lambda: _counted(name, types, seen, there),
@@ -172,9 +171,8 @@ def _measured(
 
 
 def _value(column: str, seen: Mapping[str, SeenColumn]) -> str:
-    """Return a column as a metric's value, rounded if its numbers have more decimals than a metric
-    accepts.
-    """
+    """Return the expression of a metric's value: the column, rounded if its numbers have more
+    decimals than a metric accepts."""
     return f"round({column}, {PLACES})" if seen[column].is_fine else column
 
 
@@ -189,7 +187,8 @@ def _unique(
 
 
 def _best(columns: Sequence[str], names: str) -> str | None:
-    """Return the column that ends with the best of these names; None if no column does."""
+    """Return the column whose name ends with the best of these names; None if there is no such
+    column."""
     for name in names.split():
         for column in columns:
             if column == name or column.endswith(f"_{name}"):
@@ -205,7 +204,8 @@ def _metric(name: str, suffix: str, **keys: object) -> Metric:
 
 
 def _short(column: str) -> str:
-    """Return the last words of a column's name, up to the length that a metric's name allows."""
+    """Return the last words of a column's name, shortened to the length that the name of a metric
+    may have."""
     while len(column) > _COLUMN_MAX and "_" in column.strip("_"):
         column = column.strip("_").partition("_")[2]
     return column[:_COLUMN_MAX].strip("_")
@@ -216,7 +216,8 @@ def _first(columns: Iterable[str], is_one: Callable[[str], bool]) -> str | None:
 
 
 def renamed(proposal: Proposal, name: str, paths: Sequence[str] = ()) -> Proposal:
-    """Return the same proposal under another name. `paths` has globs in addition to its folder."""
+    """Return the same proposal under another name. `paths` has globs that are added to the globs of
+    its folder."""
     topic = f"logs.{name}"
     metrics = tuple(
         {

@@ -1,7 +1,7 @@
 """Splits lines into the texts of their columns, without a JVM.
 
-This module is pure. The rows are only for display and for choosing types and metrics; the stream
-parses the lines itself. A column is None if the line does not have it.
+This module is pure. The rows are only used to show them, and to choose types and metrics. The
+stream parses the lines itself. A column is None if the line does not have it.
 """
 
 import csv
@@ -49,7 +49,7 @@ def json_of(line: str) -> dict[str, object] | None:
 
 
 def pairs_of(line: str) -> dict[str, str]:
-    """Return the pairs of a line of logfmt. A key that occurs twice has its first value."""
+    """Return the pairs of a line of logfmt. If a key occurs twice, its first value is used."""
     found: dict[str, str] = {}
     for key, value in _PAIR.findall(line):
         quoted = value.startswith('"')

@@ -1,8 +1,8 @@
 """Chooses the type of a column by the texts in it.
 
-This module is pure. The type fits every text in the column. The more kinds of text there are, the
-wider the type, up to `string`. An absent value (`null`, `-` or an empty text) fits each type,
-because the stream reads it as null.
+This module is pure. The type fits every text in the column. If the texts are of several kinds, the
+type is wider; the widest type is `string`. An absent value (`null`, `-` or an empty text) fits each
+type, because the stream reads it as null.
 """
 
 import re
@@ -14,13 +14,13 @@ from appliance.detect.moments import is_moment
 INT_MAX = 999_999
 """The largest number for which a column is an `int`.
 
-Larger numbers are counters and sizes, which may grow above 31 bits after the last line seen.
+Larger numbers are probably counters or sizes, which can exceed 31 bits in later lines.
 """
 BIGINT_MAX = (1 << 63) - 1
 PLACES_MAX = 12
-"""The most digits after the decimal point that a metric's value may have."""
+"""The largest number of digits after the decimal point that a metric's value may have."""
 COUNTED_MAX = 1_000
-"""The most distinct values of a column that are counted separately."""
+"""The largest number of distinct values of a column whose frequencies are counted."""
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,18})\Z")
 # A number with leading zeros is an id or a code, so it must not become a numeric type.
@@ -30,9 +30,8 @@ _ABSENT = ("", "-")
 
 
 class SeenColumn:
-    """The values of one column: how many there are of each kind, and how often each value
-    occurs.
-    """
+    """The values of one column: the number of values of each kind, and the frequency of each
+    value."""
 
     __slots__ = ("characters", "counts", "is_fine", "kinds", "present")
 
@@ -42,11 +41,11 @@ class SeenColumn:
         self.present = 0
         self.characters = 0
         self.is_fine = False
-        """Whether a number has more digits after the decimal point than a metric's value can
+        """True if a number has more digits after the decimal point than a metric's value may
         have."""
 
     def add(self, text: str | None) -> None:
-        """Add one value."""
+        """Add one value of the column."""
         if text is None or text in _ABSENT:
             return
         self.present += 1
@@ -64,7 +63,7 @@ class SeenColumn:
 
     @property
     def type(self) -> str:
-        """The narrowest type that every value has."""
+        """The narrowest type that fits every value."""
         kinds = self.kinds
         if len(kinds) == 1:
             return min(kinds)
@@ -76,7 +75,7 @@ class SeenColumn:
 
     @property
     def distinct(self) -> int:
-        """The number of different values, up to the number that is kept."""
+        """The number of distinct values, up to COUNTED_MAX."""
         return len(self.counts)
 
     @property

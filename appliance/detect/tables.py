@@ -27,7 +27,7 @@ class Table:
 
 
 def table_of(lines: Sequence[str]) -> Table | None:
-    """Return the table in some lines; None if the lines are not a table."""
+    """Return the table that some lines form; None if they are not a table."""
     texts = [text for line in lines if (text := plain_text(line)).strip()]
     while texts and texts[0].startswith("#") and not texts[0].startswith("#Fields"):
         texts = texts[1:]
@@ -68,7 +68,7 @@ def _with_header(
         seen.add(((name,), text.strip()) for name, text in zip(names, row, strict=True))
     times = times_of(seen)
     columns, left_out = declarations(seen, "csv", "field", times)
-    # A text field needs no declaration, because the header names it and text is the default type.
+    # A text column needs no declaration, because the header names it and text is the default type.
     typed = {name: said for name, said in columns.items() if not _is_text(said)}
     keys = {**_format_of(delimiter), "header": header.strip("\r\n")}
     if times:
@@ -81,9 +81,8 @@ def _is_text(said: object) -> bool:
 
 
 def _without_header(rows: Sequence[Sequence[str]], delimiter: str) -> Table | None:
-    """Return a table without a header row. Accept it as a log only if a column contains times;
-    otherwise return None.
-    """
+    """Return a table without a header row; None if no column contains times, because such a table
+    is probably not a log."""
     if len(rows) < _ROWS_MIN_WITHOUT_HEADER or len(rows[0]) < _FIELDS_MIN_WITHOUT_HEADER:
         return None
     types = []

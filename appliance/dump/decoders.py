@@ -1,6 +1,6 @@
 """Decode the records of Kafka's internal topics into the JSON that Kafka's tool prints.
 
-This module is pure. Fields have Kafka's names and come in the order in which they are written. A
+This module is pure. Fields have Kafka's names and are in the order in which they are encoded. A
 tagged field appears only if it differs from its default. Bytes are base64.
 """
 
@@ -52,7 +52,7 @@ _SUPPORTED = ("minSupportedVersion", "maxSupportedVersion")
 _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 
 Decoded = tuple[str | None, str | None]
-"""The key and payload of a record as they are printed. None is not printed."""
+"""The key and the payload of a record as they are printed. None means that nothing is printed."""
 
 Decoder = Callable[[Record], Decoded]
 
@@ -95,7 +95,7 @@ def _of_kinds(
     kinds: dict[int, tuple[type[Message], type[Message]]],
     finish: Callable[[dict[str, Any], Message], None] = lambda shown, message: None,
 ) -> Decoded:
-    """Decode a record whose key begins with the number of its type.
+    """Decode a record whose key begins with the number of the record's type.
 
     If the type is unknown, return plain text.
     """
@@ -165,7 +165,7 @@ def metadata(record: Record) -> Decoded:
     name = _WORDS.sub("_", type(found).__name__).upper()
     shown = json_of(found, version)
     if isinstance(found, UserScramCredentialRecord):
-        # People send dumps to each other. The log itself keeps the keys.
+        # People send dumps to each other, so hide the keys. The log itself contains them.
         shown.update(dict.fromkeys(("salt", "storedKey", "serverKey"), HIDDEN))
     return None, _text({"type": name, "version": version, "data": shown})
 

@@ -1,7 +1,7 @@
 """Check partition folders and single files: report every finding, change nothing.
 
-Files are read by memory map. A folder is checked as one log: its segments must have consecutive
-offsets, and must reach the offsets in the node's checkpoint files.
+Files are mapped into memory. A folder is checked as one log: its segments must have consecutive
+offsets, and the log must reach the offsets in the node's checkpoint files.
 """
 
 import mmap
@@ -138,8 +138,8 @@ class _Check:
             if base_offset_of(path) is not None:
                 by_suffix[path.suffix].append(path)
         first = base_offset_of(by_suffix[LOG][0]) if by_suffix[LOG] else None
-        # Cleaning can remove the first records of transactions, so in a compacted log they prove
-        # nothing.
+        # Cleaning can remove the first records of transactions, so in a compacted log a missing
+        # transaction is not a fault.
         is_told = self._is_whole and not self._rules.is_compacted
         self._transactions.is_known = is_told and first == 0
         for path in by_suffix[LOG]:

@@ -2,7 +2,7 @@
 
 This module is pure. An offset index has entries (last offset of the batch at the position,
 position). A time index has entries (timestamp, last offset of the batch that first reached it).
-Zeros behind the last entry are space that Kafka reserves in the index of the active segment.
+Zeros after the last entry are space that Kafka reserves in the index of the active segment.
 """
 
 from bisect import bisect_left
@@ -67,9 +67,10 @@ def check_offset_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFin
 def check_time_index(
     file: str, data: bytes, scan: LogScan, *, is_closed: bool
 ) -> Iterator[LogFinding]:
-    """Check that every entry has the largest time so far, and the first batch with that time.
+    """Check that each entry has the largest timestamp up to its batch, and that its batch is the
+    first with this timestamp.
 
-    The last entry of a closed segment must have the largest time of the segment.
+    The last entry of a closed segment must have the largest timestamp of the segment.
     """
     if len(data) % TIME_ENTRY.size:
         yield LogFinding(file, None, f"{len(data)} bytes are not a whole number of entries")
@@ -111,7 +112,8 @@ def read_txn_index(data: bytes) -> list[AbortedEntry]:
 
 
 def check_txn_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFinding]:
-    """Check that every entry is an abort marker of the log, and every abort marker has an entry."""
+    """Check that each entry belongs to an abort marker of the log, and that each abort marker has
+    an entry."""
     try:
         entries = txn_index.decode(data, scan.base_offset, max(scan.end_offset, scan.base_offset))
     except ValueError as error:
@@ -146,8 +148,8 @@ def check_snapshot(
 ) -> Iterator[LogFinding]:
     """Compare a producer snapshot at `offset` with each producer's last batch before it.
 
-    `producers` holds the producers of the batches from `first_offset` on. Older batches are
-    unknown.
+    `producers` has the producers of the batches from `first_offset` on. Older batches were not
+    scanned.
     """
     try:
         entries = producer_snapshot.decode(data)

@@ -33,8 +33,7 @@ def log_lines(
     """Return the lines of a log file or a metadata snapshot: each batch, and its records if wanted.
 
     A batch whose records cannot be read gets a line that says so, and the lines of the later
-    batches follow. `name` is parsed from the file's name: the base offset of a log file, or the id
-    of a snapshot.
+    batches follow. `name` is the base offset or the snapshot id that the file's name contains.
     """
     if isinstance(name, SnapshotId):
         yield f"Snapshot end offset: {name.end_offset}, epoch: {name.epoch}"
@@ -52,9 +51,10 @@ def log_lines(
 
 
 def left_line(buffer: memoryview, file: str) -> str | None:
-    """Return Kafka's line about bytes behind the last batch; None if there are none, or only zeros.
+    """Return Kafka's line about bytes after the last batch; None if there are none, or only zeros.
 
-    An active log can be longer than its batches; Kafka's tool stops at that point.
+    The file of an active log can be longer than its batches. Kafka's tool stops after the last
+    batch.
     """
     batches = Batches(buffer)
     for _ in batches:

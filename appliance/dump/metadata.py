@@ -1,8 +1,9 @@
 """Check metadata snapshots, and that the log continues where they end.
 
 This module is pure. A snapshot is only useful as a whole, so only its first fault is reported. No
-checksum covers the leader epoch of its batches, so the epoch is compared with the file's name. Its
-end offset is in the name only: a snapshot of the same epoch under a wrong name is not detected.
+checksum covers the leader epoch of its batches, so the epoch is compared with the file's name. Only
+the file's name contains the end offset. So a snapshot that was renamed to another end offset of the
+same epoch is not detected.
 """
 
 from collections.abc import Collection, Iterator

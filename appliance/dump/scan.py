@@ -20,7 +20,7 @@ from protocol.wire.records import (
 )
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
-"""The most decompressed bytes of a batch. Our client has the same limit."""
+"""The largest number of decompressed bytes of a batch. Our client has the same limit."""
 
 DELETE_HORIZON = 0x40
 """The bit of a batch's attributes which says that its base timestamp is the delete horizon
@@ -93,9 +93,8 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class ScannedAbort:
-    """An aborted transaction. A field is None if its value is in an older file that was not
-    scanned.
-    """
+    """An aborted transaction. A field is None if its value is in an older file, which was not
+    scanned."""
 
     producer_id: int
     first_offset: int | None
@@ -166,8 +165,8 @@ def scan_log(
 ) -> tuple[LogScan, list[LogFinding]]:
     """Scan one log file; `base_offset` is the one in its name.
 
-    `transactions` holds the transactions that are open at the end of the previous file. The scan
-    updates it.
+    `transactions` has the transactions that are open at the end of the previous file. The scan
+    updates it for the next file.
     """
     transactions = OpenTransactions() if transactions is None else transactions
     scan = LogScan(file, base_offset, base_offset)
@@ -201,14 +200,15 @@ def scan_log(
 
 
 def unopened(batch: FoundBatch, fault: str) -> str:
-    """Return the text about a batch whose records cannot be read although its checksum is right."""
-    return f"the batch at offset {batch.header.base_offset} cannot be opened: {fault}"
+    """Return the text of a finding: the records of a batch cannot be read although its checksum is
+    right."""
+    return f"the records of the batch at offset {batch.header.base_offset} cannot be read: {fault}"
 
 
 def _fault_inside(batch: FoundBatch) -> str | None:
-    """Return why the records of a batch cannot be read; None if all of them can be read.
+    """Return the reason why the records of a batch cannot be read; None if all of them can be read.
 
-    A broker stores a batch without reading its records (decision 0015), so records can be wrong
+    A broker stores a batch without reading its records (decision 0015), so records can be invalid
     although the checksum is right.
     """
     try:

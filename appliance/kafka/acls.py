@@ -1,10 +1,11 @@
-"""ACLs from the words of a command: what is meant, what is wrong, and what an ACL decides."""
+"""Parses ACLs in the words of a command, finds faults in them, and finds the ACL that decides about
+an operation."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.output import CommandError, Exit
-from broker.security.acl_table import NO_ACLS, normal_host
+from broker.security.acl_table import NO_ACLS
 from protocol.client.acl_admin import describe_acls
 from protocol.client.admin_types import ConfigResource
 from protocol.client.admin_types import ResourceType as ConfigType
@@ -23,6 +24,7 @@ from protocol.security.acl import (
     AclResource,
     PatternType,
 )
+from protocol.security.address import normal_host
 from protocol.types import Uuid
 
 SUPER_USERS = "super.users"
@@ -36,7 +38,7 @@ RESOURCE_WORDS = {
 
 
 def word_of(one: AclOperation | AclResource) -> str:
-    """Return the word for an operation or a type of resource in a command."""
+    """Return the word that commands use for an operation or a resource type."""
     return one.name.lower().replace("_", "-")
 
 
@@ -74,7 +76,8 @@ class Resources:
 
 
 def _checked(kind: AclResource, name: str, prefixed: bool) -> str:
-    """Return a name. Raises CommandError if it is meant as a pattern that ACLs do not have."""
+    """Return a name. Raises CommandError if it looks like a pattern, because ACLs have no such
+    patterns."""
     option = f"--{word_of(kind)} {name}"
     if not name:
         raise CommandError(f"{option}: the name is empty", Exit.USAGE)
@@ -90,7 +93,7 @@ def _checked(kind: AclResource, name: str, prefixed: bool) -> str:
 
 
 def operations_of(words: str) -> list[AclOperation]:
-    """Return the operations in a list with commas. Raises CommandError."""
+    """Return the operations in a list with commas as separators. Raises CommandError."""
     found = []
     for word in words.split(","):
         operation = OPERATION_WORDS.get(word.strip().lower().replace("_", "-"))
@@ -104,12 +107,15 @@ def operations_of(words: str) -> list[AclOperation]:
 def entries_of(
     user: str, words: str, resources: Resources, host: str, permission: AclPermission
 ) -> list[AclEntry]:
-    """Return the ACLs that a command means. An operation that one of several resources does not
-    have is left out for that one. Raises CommandError."""
+    """Return the ACLs that the arguments of a command describe. Raises CommandError.
+
+    With several resources, an operation that a resource does not have is left out for this
+    resource.
+    """
     patterns = resources.patterns()
     if not patterns:
         expected = "--topic, --group, --transactional-id or --cluster"
-        raise CommandError(f"no resource was given, expected {expected}", Exit.USAGE)
+        raise CommandError(f"found no resource, expected {expected}", Exit.USAGE)
     operations = operations_of(words)
     entries = [
         AclEntry(kind, name, pattern, USER_PREFIX + user, host, operation, permission)
@@ -142,7 +148,7 @@ def _operations_on(patterns: Iterable[tuple[AclResource, str, PatternType]]) -> 
 def filters_of(
     user: str | None, words: str | None, resources: Resources, host: str | None
 ) -> list[AclFilter]:
-    """Return the filters for the ACLs that a command means. Raises CommandError."""
+    """Return the filters that select the ACLs that a command describes. Raises CommandError."""
     principal = None if user is None else USER_PREFIX + user
     operations = operations_of(words) if words else [AclOperation.ANY]
     patterns: list[tuple[AclResource, str | None, PatternType]] = [*resources.patterns()]
@@ -169,7 +175,7 @@ def row_of(entry: AclEntry) -> dict[str, str]:
 
 
 def sentence_of(entry: AclEntry) -> str:
-    """Return an ACL as words for a person."""
+    """Return a sentence that describes an ACL."""
     row = row_of(entry)
     name = f" {row['name']}"
     if entry.pattern_type is PatternType.PREFIXED:
@@ -193,24 +199,29 @@ async def matching(cluster: Cluster, filters: Sequence[AclFilter]) -> list[AclEn
 
 @dataclass(frozen=True, slots=True)
 class KnownRights:
-    """All ACLs of a cluster, and the users that need none."""
+    """All ACLs of a cluster, and the super users, which need no ACLs."""
 
     entries: Sequence[AclEntry]
     super_users: Collection[str]
 
 
 async def known_rights(cluster: Cluster) -> KnownRights:
-    """Return the ACLs and the super users, which all brokers have in common."""
+    """Return the ACLs and the super users. Both are the same on all brokers."""
     entries = await describe_acls(cluster, AclFilter())
+    return KnownRights(entries, await super_users(cluster))
+
+
+async def super_users(cluster: Cluster) -> set[str]:
+    """Return the names of the super users. Raises ApiError."""
     broker = ConfigResource(ConfigType.BROKER, str(min(cluster.current.brokers)))
     settings = await describe_configs(cluster, [broker], [SUPER_USERS])
     found = settings[broker].get(SUPER_USERS)
     named = (found.value if found is not None else None) or ""
-    return KnownRights(entries, {one.removeprefix(USER_PREFIX) for one in named.split(";")})
+    return {one.removeprefix(USER_PREFIX) for one in named.split(";") if one}
 
 
 async def notes_on(cluster: Cluster, entries: Sequence[AclEntry]) -> list[str]:
-    """Return what a person may want to know about new ACLs: users and topics that do not exist."""
+    """Return notes on new ACLs: users and topics in them that do not exist."""
     notes: list[str] = []
     users = {one.principal.removeprefix(USER_PREFIX) for one in entries} - {WILDCARD}
     known = await describe_users(cluster, sorted(users)) if users else {}
@@ -247,7 +258,8 @@ def deciding(
     operation: AclOperation,
     resource: tuple[AclResource, str],
 ) -> AclEntry | None:
-    """Return the ACL that decides, as the broker finds it; None if no ACL allows or denies."""
+    """Return the ACL that decides about an operation, by the rules of the broker; None if no ACL
+    allows or denies it."""
     changes: Mapping[Uuid, AclEntry | None] = {
         Uuid(int=number): one for number, one in enumerate(entries, 1)
     }

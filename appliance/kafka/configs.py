@@ -28,7 +28,7 @@ _SETTING = re.compile(r"(?P<name>[^=,]+)=(?:\[(?P<list>[^\]]*)\]|(?P<value>[^,]*
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One resource's settings, sorted by name."""
+    """The settings of one resource, sorted by name."""
 
     resource: ConfigResource
     entries: tuple[ConfigEntry, ...]
@@ -82,8 +82,8 @@ def source_of(resource: ConfigResource) -> ConfigSource:
 async def _refuse_missing(cluster: Cluster, resource: ConfigResource, words: str) -> None:
     """Raise CommandError for a topic or broker that does not exist.
 
-    Without this check the client would retry until its timeout, because a missing topic can be a
-    new topic that the broker does not know yet.
+    Without this check the client would retry until its timeout, because a broker can briefly report
+    a new topic as missing.
     """
     name = resource.name
     if resource.type is ResourceType.TOPIC:

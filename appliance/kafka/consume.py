@@ -1,4 +1,4 @@
-"""Read records, in a group or without one, from a given beginning to a given end."""
+"""Reads records, in a group or without one, from a given beginning to a given end."""
 
 import time
 from collections import deque
@@ -29,20 +29,20 @@ RECORDS_PER_POLL = 2_000
 
 
 class BeginAt(StrEnum):
-    """Where reading begins without a committed offset."""
+    """The position at which reading begins if there is no committed offset."""
 
     START = "start"
     END = "end"
     OFFSET = "offset"
     LAST = "last"
-    """Begin a number of offsets before the end of the log."""
+    """A number of offsets before the end of the log."""
     TIME = "time"
     """The first record at or after a time in Unix milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where reading begins.
+    """The position at which reading begins.
 
     `value` is an offset, a number of records or a time, depending on `at`.
     """
@@ -53,13 +53,13 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Which records to read, and when to end.
+    """The records to read, and the conditions for the end.
 
     - `pattern`: read the topics whose whole name matches, instead of `topics`.
     - `partitions`: only these partitions of each topic; not with a group.
     - `group_id`: None assigns the partitions without a group, and commits nothing.
     - `count_max`: end after this many records; None: no limit.
-    - `idle_ms`: end when no record came for this long; None: no limit.
+    - `idle_ms`: end when no record came for this many milliseconds; None: no limit.
     - `ends`: end at the offset at which each partition ended when it was first read.
     - `past_open`: that offset is the log end offset, so reading waits for open transactions.
     - `skipped`: a function that is called for a batch that cannot be read, which is then skipped.
@@ -89,7 +89,7 @@ class ReadRecord(NamedTuple):
 
 
 class BatchOfRecord:
-    """Keeps the batch of each fetched record until the record is handed out."""
+    """Stores the batch of each fetched record until the record is passed on."""
 
     def __init__(self) -> None:
         self._batches: dict[TopicPartition, deque[BatchOrigin]] = {}
@@ -101,7 +101,8 @@ class BatchOfRecord:
                 self._batches.setdefault(one.tp, deque()).extend(one.origins)
 
     def of(self, record: ConsumerRecord) -> ReadRecord:
-        """Return the record with its batch; records of a partition come in order."""
+        """Return a record with its batch. Call this for the records of a partition in their
+        order."""
         batches = self._batches.get(TopicPartition(record.topic, record.partition), deque())
         while batches and batches[0].last_offset < record.offset:
             batches.popleft()
@@ -155,7 +156,7 @@ class _RecordReader:
         consumer.watch_batches(self._origins.note)
 
     async def begin_by_hand(self) -> None:
-        """Assign all wanted partitions without a group, each at its beginning."""
+        """Assign all wanted partitions without a group, and start each at its beginning."""
         tps = await self._partitions()
         self.consumer.assign(tps)
         for tp, offset in (await beginnings(self._cluster, tps, self._wanted)).items():
@@ -168,7 +169,7 @@ class _RecordReader:
         self.consumer.subscribe(self._wanted.topics, pattern=self._wanted.pattern)
 
     async def run(self) -> None:
-        """Read until one of the ends is reached."""
+        """Read until a condition for the end is met."""
         wanted, idle_since_s = self._wanted, time.monotonic()
         while wanted.count_max is None or self.count < wanted.count_max:
             if wanted.ends and await self._is_at_end():
@@ -193,7 +194,7 @@ class _RecordReader:
                 return
 
     def _pass_over(self, error: UnreadableBatch) -> None:
-        """Skip a batch that cannot be opened, or raise its error."""
+        """Skip a batch whose records cannot be read, or raise its error."""
         if self._wanted.skipped is None or error.next_offset is None:
             raise error
         self._wanted.skipped(error)
@@ -218,7 +219,7 @@ class _RecordReader:
         return tps
 
     async def _is_at_end(self) -> bool:
-        """Return whether everything has been read that existed when its partition was first
+        """Return whether all records have been read that existed when their partitions were first
         assigned."""
         tps = self.consumer.assignment
         if new := [tp for tp in tps if tp not in self._ends]:
@@ -240,9 +241,8 @@ class _RecordReader:
 async def beginnings(
     cluster: Cluster, tps: Sequence[TopicPartition], wanted: ReadRequest
 ) -> dict[TopicPartition, int]:
-    """Return the place to begin at in each partition: an offset, or a timestamp that stands for an
-    end of the log.
-    """
+    """Return the position at which to begin in each partition: an offset, or a timestamp that
+    stands for the start or the end of the log."""
     kind, value = wanted.beginning.kind, wanted.beginning.value
     if kind is BeginAt.START:
         return dict.fromkeys(tps, EARLIEST_TIMESTAMP)

@@ -23,7 +23,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One partition of one group.
+    """The state of one partition of one group.
 
     An offset is None if it is unknown. The member is None if the partition has no reader.
     """
@@ -58,7 +58,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group with its members' partitions and all its committed offsets."""
+    """A group, with its members' partitions and all its committed offsets."""
 
     description: GroupDescription
     assignments: Mapping[str, frozenset[TopicPartition]]
@@ -66,7 +66,7 @@ class Group:
 
     @property
     def group_id(self) -> str:
-        """The name of the group."""
+        """The group's id."""
         return self.description.group_id
 
     @property
@@ -81,7 +81,7 @@ class Group:
 
 
 async def describe(cluster: Cluster, group_ids: Collection[str]) -> list[Group]:
-    """Describe these groups, in their order. Raises ApiError if a group cannot be described."""
+    """Describe these groups, in the given order. Raises ApiError if a group cannot be described."""
     found = await describe_groups(cluster, group_ids)
     groups = []
     for group_id in group_ids:
@@ -94,9 +94,8 @@ async def describe(cluster: Cluster, group_ids: Collection[str]) -> list[Group]:
 
 
 def _assignments(one: GroupDescription) -> dict[str, frozenset[TopicPartition]]:
-    """Return each member's partitions. The set is empty if the group does not use the consumer
-    protocol.
-    """
+    """Return the partitions of each member. The set is empty if the group does not use the consumer
+    protocol."""
     found: dict[str, frozenset[TopicPartition]] = {}
     for member in one.members:
         tps: frozenset[TopicPartition] = frozenset()

@@ -1,8 +1,8 @@
-"""Deals replicas to brokers as Kafka's `kafka-reassign-partitions --generate` does.
+"""Assigns replicas to brokers in the same way as Kafka's `kafka-reassign-partitions --generate`.
 
-This module is pure. Kafka deals all partitions again, so nearly all replicas move. Only Kafka's
-spelling of the command uses this, so that its output can be compared. The caller draws `start` and
-`shift` at random, as Kafka does.
+This module is pure. Kafka assigns all partitions without regard to their present replicas, so
+nearly all replicas move. Only our `kafka-reassign-partitions` uses this module, so that its output
+can be compared with Kafka's. The caller draws `start` and `shift` at random, as Kafka does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,8 @@ def deal(
 
 
 def alternated(racks: Mapping[int, str]) -> list[int]:
-    """Return the brokers so that neighbours are on different racks, as far as possible."""
+    """Return the brokers in an order in which neighbours are on different racks, as far as
+    possible."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):
         by_rack.setdefault(racks[broker], []).append(broker)

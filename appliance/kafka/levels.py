@@ -1,4 +1,5 @@
-"""The level of a cluster's metadata log, and the levels that its brokers support."""
+"""Asks the brokers of a cluster for the level of its metadata log and for the levels that they
+support."""
 
 from dataclasses import dataclass
 
@@ -11,9 +12,10 @@ from protocol.errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class BrokerLevels:
-    """One broker in service: the levels that it supports, and the level that it names.
+    """One broker in service: the levels that it supports, and the level of the cluster that it
+    reports.
 
-    `finalised` is None for a broker of 1.0.0-rc1, which names no level. `error` says why a broker
+    `finalised` is None for a broker of 1.0.0-rc1, which reports no level. `error` says why a broker
     did not answer.
     """
 
@@ -46,5 +48,5 @@ async def broker_levels(cluster: Cluster) -> list[BrokerLevels]:
 
 
 def finalised_level(brokers: list[BrokerLevels]) -> int | None:
-    """Return the level of the cluster, as the brokers name it; None if none of them names it."""
+    """Return the level of the cluster, as the brokers report it; None if no broker reports it."""
     return max((one.finalised for one in brokers if one.finalised is not None), default=None)

@@ -1,4 +1,4 @@
-"""Split lines of text into headers, key and value of a record.
+"""Splits lines of text into headers, key and value of a record.
 
 This module is pure. The rules and the error messages are those of Kafka's console producer.
 """
@@ -9,7 +9,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class LineFault(ValueError):
-    """The error for a line that does not have the expected format."""
+    """Raised for a line that does not have the expected format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ParsedLine:
 
 
 def parse_line(line: bytes, number: int, form: LineFormat) -> ParsedLine:
-    """Split one line, without its end; `number` counts from 1. Raises LineFault."""
+    """Split one line without its line end. Lines are numbered from 1. Raises LineFault."""
     rest = line
     headers: bytes | None = None
     key: bytes | None = None

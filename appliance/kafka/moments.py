@@ -1,4 +1,5 @@
-"""Parse times as people write them, for offsets. Pure except for the clock that is passed in."""
+"""Parses times as people write them, for the search of offsets. This module is pure, except for the
+clock that is passed in."""
 
 import time
 

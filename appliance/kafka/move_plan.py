@@ -1,7 +1,8 @@
-"""Plans the smallest move of replicas: which partitions get which brokers.
+"""Plans the smallest reassignment of replicas: which partitions get which brokers.
 
-This module is pure. A plan moves a replica only where it must: off a broker that leaves, onto racks
-that a partition lacks, or to level the brokers. A plan of a cluster that is level moves nothing.
+This module is pure. A plan moves a replica only for one of three reasons: its broker must be
+emptied, the partition is on fewer racks than possible, or the brokers have unequal numbers of
+replicas. If the brokers already have equal numbers, the plan moves nothing.
 """
 
 from collections import Counter
@@ -20,7 +21,8 @@ Racks = Mapping[int, str | None]
 
 @dataclass(frozen=True, slots=True)
 class PlacedPartition:
-    """A partition as it is, or as the reassignment under way will leave it."""
+    """A partition with its present replicas, or with the replicas after the reassignment in
+    progress."""
 
     tp: TopicPartition
     replicas: tuple[int, ...]
@@ -29,22 +31,23 @@ class PlacedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PlanGoal:
-    """The brokers that can get replicas, with their racks, and what must become of the others.
+    """The goal of a plan: the brokers that can get replicas, with their racks, and the brokers that
+    must be emptied.
 
-    Brokers that are in neither of the two sets keep their replicas and get no new ones, for example
-    because they are away or cordoned.
+    Brokers that are in neither set keep their replicas and get no new ones, for example because
+    they are out of service or cordoned.
     """
 
     usable: Racks
     leaving: frozenset[int] = frozenset()
     factor: int | None = None
-    """The number of replicas of each partition; None leaves it as it is."""
+    """The number of replicas of each partition; None to keep the present number."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """The new replicas of each partition that changes, and the partitions for which there are no
-    brokers."""
+    """The new replicas of each partition that changes, and the partitions for which there are too
+    few brokers."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
     refused: Mapping[TopicPartition, str]
@@ -54,8 +57,8 @@ class MovePlan:
 def make_plan(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan:
     """Return the smallest plan that reaches the goal.
 
-    Within each topic the brokers are level in replicas and in preferred leaders, as far as the
-    racks allow, and so are the brokers over all topics together.
+    Within each topic the brokers get equal numbers of replicas and of preferred leaders, as far as
+    the racks allow. The same holds for all topics together.
     """
     drafts: dict[str, list[_Draft]] = {}
     refused: dict[TopicPartition, str] = {}
@@ -71,8 +74,8 @@ def make_plan(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan
     everything = [draft for of_topic in drafts.values() for draft in of_topic]
     before: list[tuple[int, ...]] | None = None
     is_first = True
-    # The first round finds the cheapest ways, and later rounds find what is left. A change for all
-    # topics together can also open a way to level one topic more.
+    # The first round finds the cheapest shifts, and later rounds find further ones. A change for
+    # all topics together can make it possible to level one topic more.
     while is_first or before != [tuple(draft.members) for draft in everything]:
         before = None if is_first else [tuple(draft.members) for draft in everything]
         for shifts in (_ReplicaShifts(goal), _LeaderShifts(goal)):
@@ -110,7 +113,8 @@ class _Draft:
 
 
 class _Filling:
-    """Gives one partition as many replicas as it must have, on brokers that may have them."""
+    """Changes the replicas of one partition until it has the required number, on brokers that may
+    have them."""
 
     def __init__(
         self, draft: _Draft, goal: PlanGoal, others: Iterable[_Draft], total: Counter[int]
@@ -154,9 +158,10 @@ class _Filling:
         return beside, not is_copied, self._of_topic[one], self._total[one], one
 
     def _least_useful(self) -> int:
-        """Return the replica to drop: not in sync, on a rack that is used twice, on a busy broker.
+        """Return the replica to drop: not in sync, on a rack with two replicas, or on a busy
+        broker.
 
-        The preferred leader is the last one.
+        The preferred leader is dropped last.
         """
         members, racks = self._draft.members, self._goal.usable
         used = Counter(racks.get(one) for one in members)
@@ -176,7 +181,7 @@ class _Filling:
         return min(members, key=key)
 
     def _use_more_racks(self) -> None:
-        """Move replicas of racks that are used twice to racks that the partition does not use."""
+        """Move replicas from racks with two replicas of the partition to racks without one."""
         members, racks = self._draft.members, self._goal.usable
         while True:
             used = Counter(racks[one] for one in members if one in racks)
@@ -197,18 +202,18 @@ class _Filling:
 
 
 class _ReplicaShifts:
-    """The shifts of replicas between brokers."""
+    """The possible shifts of replicas between brokers, for `Levelling`."""
 
     def __init__(self, goal: PlanGoal) -> None:
         self._racks = goal.usable
         self._rack_count = len(set(goal.usable.values()))
 
     def held(self, draft: _Draft) -> Sequence[int]:
-        """Return the brokers that have a unit of this partition."""
+        """Return the brokers that have a replica of this partition."""
         return draft.members
 
     def of(self, draft: _Draft) -> Iterator[Shift]:
-        """Yield the possible shifts of one partition."""
+        """Yield the possible shifts of the replicas of one partition."""
         for source in draft.members:
             if source not in self._racks:
                 continue
@@ -234,17 +239,18 @@ class _ReplicaShifts:
 
 
 class _LeaderShifts:
-    """The shifts of preferred leaderships between the replicas of a partition."""
+    """The possible shifts of preferred leaderships between the replicas of a partition, for
+    `Levelling`."""
 
     def __init__(self, goal: PlanGoal) -> None:
         self._racks = goal.usable
 
     def held(self, draft: _Draft) -> Sequence[int]:
-        """Return the brokers that have a unit of this partition."""
+        """Return the broker that has the preferred leadership of this partition."""
         return draft.members[:1]
 
     def of(self, draft: _Draft) -> Iterator[Shift]:
-        """Yield the possible shifts of one partition."""
+        """Yield the possible shifts of the preferred leadership of one partition."""
         first, was = draft.members[0], draft.before.replicas[0]
         if first in self._racks:
             for target in draft.members[1:]:
@@ -264,11 +270,12 @@ def _level(
     *,
     is_first: bool,
 ) -> None:
-    """Level each topic, and then all topics together without making a topic less level.
+    """Level the brokers within each topic, and then over all topics together without making a topic
+    less level.
 
-    A shift that takes a copy back has a negative cost, so that a topic is levelled with the fewest
-    copies at first. Later such costs could make a cycle with a negative total, so the shift then
-    costs nothing.
+    In the first round, a shift that makes a planned copy unnecessary has a negative cost, so that
+    each topic is levelled with the fewest copies. In later rounds such a shift costs nothing,
+    because a cycle of shifts with a negative total cost would be possible.
     """
     total = dict.fromkeys(usable, 0)
     loads: dict[str, dict[int, int]] = {}
@@ -346,7 +353,8 @@ def _level_total(
 
 
 def _overloads(topic: str, drafts: Sequence[_Draft], goal: PlanGoal) -> Iterator[str]:
-    """Yield a sentence for each rack whose brokers get more than their share of a topic."""
+    """Yield a sentence for each rack whose brokers get more than an equal share of a topic's
+    replicas."""
     loads = Counter(one for draft in drafts for one in draft.members if one in goal.usable)
     if not loads:
         return

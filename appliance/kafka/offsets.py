@@ -1,4 +1,4 @@
-"""Offsets of logs by time: their starts, their ends, and the first record since a time."""
+"""Finds offsets of logs by time: the start, the end, and the first record since a time."""
 
 import re
 from collections.abc import Callable, Sequence

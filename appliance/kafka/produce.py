@@ -1,4 +1,4 @@
-"""Send records and count the results: a command reports every record that was not stored."""
+"""Sends records and counts the results. A command must report every record that was not stored."""
 
 import asyncio
 import os
@@ -22,7 +22,8 @@ KNOWN_WITHIN_MS = 1_500
 
 @dataclass(slots=True)
 class ProduceTally:
-    """How many records were sent, stored and rejected, and the reasons of the first rejections."""
+    """The numbers of records that were sent, stored and rejected, and the reasons of the first
+    rejections."""
 
     sent: int = 0
     stored: int = 0
@@ -57,7 +58,7 @@ class RecordPace:
     per_second: float
 
     async def wait(self, sent: int, began_s: float) -> None:
-        """Wait until record number `sent`, counted from 0, is due."""
+        """Wait until the record with the number `sent`, counted from 0, is due."""
         left_s = began_s + sent / self.per_second - time.monotonic()
         if left_s > 0:
             await asyncio.sleep(left_s)
@@ -66,7 +67,7 @@ class RecordPace:
 async def refuse_unknown(cluster: Cluster, topic: str) -> None:
     """Raise CommandError for a topic that does not exist.
 
-    All brokers know a new topic within KNOWN_WITHIN_MS.
+    A new topic is known to all brokers within KNOWN_WITHIN_MS, so wait that long.
     """
     try:
         await cluster.topic(topic, timeout_ms=KNOWN_WITHIN_MS)
@@ -131,8 +132,8 @@ async def _finish(producer: Producer, tally: ProduceTally) -> None:
         tally.settle(error)
     finally:
         await producer.close()
-        # The callbacks that count the results run in the next turn of the event loop, so wait for
-        # it.
+        # The callbacks that count the results run in the next iteration of the event loop, so wait
+        # for it.
         await asyncio.sleep(0)
 
 
@@ -141,8 +142,8 @@ def _error_of(done: "asyncio.Future[Any]") -> BaseException | None:
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
-    """Return the lines of a file or a pipe as they come, without line ends; the last can lack its
-    own.
+    """Return the lines of a file or a pipe as they come, without line ends. The last line can be
+    without a line end.
 
     Raises ValueError for a line above LINE_BYTES_MAX.
     """
@@ -157,6 +158,8 @@ async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
         for line in whole:
             yield bytes(line).removesuffix(b"\r")
         if len(held) > LINE_BYTES_MAX:
-            raise ValueError(f"found a line above {LINE_BYTES_MAX} bytes, expected line ends")
+            raise ValueError(
+                f"found more than {LINE_BYTES_MAX} bytes without a line end, expected shorter lines"
+            )
     if held:
         yield bytes(held)

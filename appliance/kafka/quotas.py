@@ -1,4 +1,4 @@
-"""Client quotas from the words of a command."""
+"""Parses client quotas in the words of a command."""
 
 import math
 from collections.abc import Iterable
@@ -8,7 +8,10 @@ from protocol.client.cluster import Cluster
 from protocol.client.quota_admin import describe_quotas, exactly
 from protocol.security.quota import (
     CLIENT_ID,
+    CONNECTION_RATE,
     FETCH_RATE,
+    IP,
+    MUTATION_RATE,
     PRODUCE_RATE,
     REQUEST_SHARE,
     USER,
@@ -18,28 +21,46 @@ from protocol.security.quota import (
 )
 from protocol.units import format_size_bytes, parse_size_bytes
 
-WORDS = {"produce": PRODUCE_RATE, "consume": FETCH_RATE, "requests": REQUEST_SHARE}
-"""The words for quotas in a command, with Kafka's keys."""
+WORDS = {
+    "produce": PRODUCE_RATE,
+    "consume": FETCH_RATE,
+    "requests": REQUEST_SHARE,
+    "mutations": MUTATION_RATE,
+    "connections": CONNECTION_RATE,
+}
+"""The words for quotas in a command, and the key of Kafka for each."""
 
-EXPECTED = "produce=SIZE, consume=SIZE or requests=PERCENT, such as produce=20MiB requests=50"
+EXPECTED = (
+    "produce=SIZE, consume=SIZE, requests=PERCENT, mutations=NUMBER or connections=NUMBER, such as"
+    " produce=20MiB requests=50"
+)
 
 
 def entity_named(
-    user: str | None, default_user: bool, client_id: str | None, default_client_id: bool
+    user: str | None = None,
+    default_user: bool = False,
+    client_id: str | None = None,
+    default_client_id: bool = False,
+    ip: str | None = None,
+    default_ip: bool = False,
 ) -> QuotaEntity:
     """Return the entity that the options of a command name. Raises CommandError."""
     parts: list[tuple[str, str | None]] = []
     for kind, name, is_default in (
         (USER, user, default_user),
         (CLIENT_ID, client_id, default_client_id),
+        (IP, ip, default_ip),
     ):
         if name is not None and is_default:
-            raise CommandError(f"found --{kind} and --default-{kind}, expected one", Exit.USAGE)
+            raise CommandError(
+                f"found both --{kind} and --default-{kind}, expected only one of them", Exit.USAGE
+            )
         if name is not None or is_default:
             parts.append((kind, name))
     if not parts:
         raise CommandError(
-            "whose quota? use --user, --default-user, --client-id or --default-client-id",
+            "found no option that says whose quota it is, expected --user, --default-user, "
+            "--client-id, --default-client-id, --ip or --default-ip",
             Exit.USAGE,
         )
     return entity_of(parts)
@@ -59,7 +80,8 @@ def values_of(words: Iterable[str]) -> dict[str, float | None]:
 
 def _value(key: str, name: str, text: str) -> float:
     try:
-        value = float(text) if key == REQUEST_SHARE else float(parse_size_bytes(text))
+        is_size = key in (PRODUCE_RATE, FETCH_RATE)
+        value = float(parse_size_bytes(text)) if is_size else float(text)
     except ValueError as error:
         raise CommandError(f"{name}: {error}", Exit.USAGE) from error
     if not math.isfinite(value) or value <= 0:
@@ -78,7 +100,8 @@ def keys_of(words: Iterable[str]) -> list[str]:
 
 
 async def quotas_of(cluster: Cluster, entity: QuotaEntity) -> dict[str, float]:
-    """Return the quotas of exactly this entity."""
+    """Return the quotas of exactly this entity. Quotas of other entities that apply to it are not
+    included."""
     components = [exactly(kind, name) for kind, name in entity]
     found = await describe_quotas(cluster, components, is_strict=True)
     return dict(found.get(entity, {}))
@@ -97,4 +120,6 @@ def shown(key: str, value: float) -> str:
     """Return a quota with its unit."""
     if key == REQUEST_SHARE:
         return f"{value:g}%"
+    if key in (CONNECTION_RATE, MUTATION_RATE):
+        return f"{value:g}/s"
     return f"{format_size_bytes(int(value))}/s"

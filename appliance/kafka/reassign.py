@@ -1,7 +1,8 @@
-"""Ask a cluster where replicas are and start, follow and cancel reassignments.
+"""Asks a cluster for the places of its replicas, and starts, follows and cancels reassignments.
 
-The plan is made by `move_plan`, which is pure. The brokers carry a reassignment out by themselves,
-so every function here can be repeated, and none has to run until the end.
+The module `move_plan` makes the plan and is pure. The brokers carry out a reassignment without
+further commands. So every function here can be called again, and none has to run until a
+reassignment ends.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ from protocol.types import TopicPartition
 CORDON = "cordoned.log.dirs"
 
 SLICE_MAX = 500
-"""The most partitions in one request, so that the controller answers other requests in between."""
+"""The largest number of partitions in one request, so that the controller can answer other requests
+in between."""
 
 FAULTS_SHOWN_MAX = 10
 NAMED_MAX = 10
@@ -44,20 +46,20 @@ class MoveState(StrEnum):
     DONE = "done"
     MOVING = "moving"
     OTHER = "other replicas"
-    """The partition does not move, and its replicas are not those of the plan."""
+    """The partition does not move, and its replicas differ from those of the plan."""
     MISSING = "no such partition"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReplicas:
-    """The replicas of topics, the brokers in service, and the reassignments under way."""
+    """The replicas of topics, the brokers in service, and the reassignments in progress."""
 
     brokers: Mapping[int, BrokerInfo]
     topics: Mapping[str, TopicDetails]
     moving: Mapping[TopicPartition, Reassignment]
 
     def only(self, names: Collection[str]) -> "ClusterReplicas":
-        """Return a copy that has only these topics. Its brokers and reassignments do not change."""
+        """Return a copy that has only these topics, with the same brokers and reassignments."""
         return replace(self, topics={name: self.topics[name] for name in names})
 
     def find(self, tp: TopicPartition) -> PartitionDetails | None:
@@ -66,7 +68,8 @@ class ClusterReplicas:
         if topic is None or topic.error:
             return None
         partitions = topic.partitions
-        # Brokers list partitions by number, so only a missing partition is searched for.
+        # Brokers list partitions in the order of their numbers, so a search is needed only if a
+        # partition is missing.
         if tp.partition < len(partitions) and partitions[tp.partition].partition == tp.partition:
             return partitions[tp.partition]
         return next((one for one in partitions if one.partition == tp.partition), None)
@@ -85,13 +88,13 @@ class ClusterReplicas:
         return target_replicas(moving.replicas, moving.removing)
 
     def original(self, tp: TopicPartition, partition: PartitionDetails) -> tuple[int, ...]:
-        """Return the replicas that have the records, whether a running reassignment completes or
-        is cancelled."""
+        """Return the replicas that have all records now. This is true whether a running
+        reassignment completes or is cancelled."""
         moving = self.moving.get(tp)
         return original_replicas(partition.replicas, () if moving is None else moving.adding)
 
     def state(self, tp: TopicPartition, target: Sequence[int]) -> MoveState:
-        """Return how far a partition is on the way to its target."""
+        """Return the state of a partition with regard to its target."""
         partition = self.find(tp)
         if partition is None:
             return MoveState.MISSING
@@ -101,14 +104,15 @@ class ClusterReplicas:
         return MoveState.DONE if partition.replicas == tuple(target) else MoveState.OTHER
 
     def absence(self, broker: int) -> str:
-        """Return the sentence about a broker that is not in service."""
+        """Return a sentence that says that a broker is not in service."""
         return (
             f"broker {broker} is not registered, or not in service; in service are "
             f"{', '.join(map(str, sorted(self.brokers)))}"
         )
 
     def placed(self) -> list[PlacedPartition]:
-        """Return the partitions for a plan, as the reassignments under way will leave them."""
+        """Return the partitions for a plan, with their replicas after the reassignments in
+        progress."""
         return [
             PlacedPartition(tp, self.future(tp, one), frozenset(one.in_sync_replicas))
             for tp, one in self.partitions()
@@ -116,7 +120,7 @@ class ClusterReplicas:
 
 
 async def look(cluster: Cluster, names: Collection[str] | None = None) -> ClusterReplicas:
-    """Ask for these topics (None: all), with their running reassignments. Raises ApiError and
+    """Ask for these topics (None: all), with their reassignments in progress. Raises ApiError and
     ClientError."""
     topics = await describe_topics(cluster, names)
     moving = await list_reassignments(cluster)
@@ -136,10 +140,10 @@ async def cordoned(cluster: Cluster, brokers: Collection[int]) -> frozenset[int]
 
 
 def check_targets(targets: Targets, found: ClusterReplicas, cordoned: Collection[int] = ()) -> None:
-    """Refuse a plan that names what the cluster does not have. Raises CommandError.
+    """Raise CommandError for a plan that does not fit the cluster's topics and brokers.
 
-    A broker that has the replica already, or gets it, is not a fault. So a plan can be given again
-    while one of its brokers is away.
+    A broker that already has the replica, or is getting it, is not a fault. So a plan can be
+    executed again while one of its brokers is out of service.
     """
     faults: list[str] = []
     is_missing = False
@@ -176,7 +180,8 @@ async def start(
     *,
     may_resize: bool = True,
 ) -> dict[TopicPartition, ApiError]:
-    """Start reassignments slice by slice, or cancel those whose target is None. Return the errors.
+    """Start reassignments, in several requests if there are many. A target of None cancels a
+    reassignment. Return the errors by partition.
 
     Without `may_resize`, another number of replicas is an error.
     """
@@ -191,19 +196,19 @@ async def start(
 
 
 def refuse_errors(errors: Mapping[TopicPartition, ApiError]) -> None:
-    """Raise CommandError if a partition was refused."""
+    """Raise CommandError if the controller has refused a partition."""
     if errors:
         raise CommandError("\n".join(f"{tp}: {one.message}" for tp, one in sorted(errors.items())))
 
 
 async def look_at_moves(cluster: Cluster) -> ClusterReplicas:
-    """Ask for the reassignments under way, and for their topics."""
+    """Ask for the reassignments in progress, and for their topics."""
     moving = await list_reassignments(cluster)
     return await look(cluster, {tp.topic for tp in moving})
 
 
 async def look_for_cancel(cluster: Cluster) -> tuple[ClusterReplicas, dict[str, int | None]]:
-    """Ask for the reassignments under way, and for `min.insync.replicas` of their topics."""
+    """Ask for the reassignments in progress, and for `min.insync.replicas` of their topics."""
     found = await look_at_moves(cluster)
     described = await views(cluster, sorted(found.topics))
     return found, {topic.name: topic.min_isr for topic in described}

@@ -1,7 +1,7 @@
-"""Kafka's JSON files of a reassignment: the plan, and the topics to move.
+"""Reads and writes Kafka's JSON files of a reassignment: the plan, and the topics to move.
 
-This module is pure, except for `read` and `write`. Where Kafka's tool has words for a fault, these
-are used.
+This module is pure, except for `read` and `write`. If Kafka's tool has a text for a fault, this
+text is used.
 """
 
 import json
@@ -31,10 +31,10 @@ def read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.USAGE) from error
     except UnicodeDecodeError as error:
         raise CommandError(
-            f"{path}: not a text in UTF-8, expected {PLAN_FORM}", Exit.USAGE
+            f"{path} is not a text in UTF-8, expected {PLAN_FORM}", Exit.USAGE
         ) from error
 
 
@@ -47,7 +47,7 @@ def write(path: Path, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
         text = f"{path} exists: name another file with --write, or delete it"
         raise CommandError(text, Exit.USAGE) from error
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}") from error
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def plan_text(
@@ -89,7 +89,7 @@ def parse_plan(text: str, path: str) -> Targets:
 
 
 def parse_folders(text: str) -> dict[tuple[TopicPartition, int], str]:
-    """Return the folders that a plan names, which `parse_plan` has accepted."""
+    """Return the folders in the text of a plan that `parse_plan` has accepted."""
     return {
         (TopicPartition(row["topic"], row["partition"]), broker): folder
         for row in json.loads(text).get("partitions", ())
@@ -128,7 +128,7 @@ def _rows(text: str, path: str, key: str, form: str) -> list[Any]:
         found = json.loads(text)
     except ValueError as error:
         raise CommandError(
-            f"{path}: not whole JSON: {error}; expected {form}", Exit.USAGE
+            f"{path} is not valid JSON: {error}; expected {form}", Exit.USAGE
         ) from error
     if not isinstance(found, dict):
         _refuse(path, f"expected {form}")
@@ -166,7 +166,8 @@ def _replicas(row: Mapping[str, Any], tp: TopicPartition, path: str) -> tuple[in
 
 
 def _repeated(values: Iterable[Any]) -> str:
-    """Return the values that are there more than once, sorted, as Kafka lists them."""
+    """Return the values that occur more than once, sorted, in the form in which Kafka lists
+    them."""
     return ",".join(str(one) for one, times in sorted(Counter(values).items()) if times > 1)
 
 

@@ -13,7 +13,7 @@ Deserializer = Callable[[bytes], bytes]
 
 
 class UndecodableBytes(ValueError):
-    """The error for bytes that do not have the type that the user named."""
+    """Raised for bytes that do not have the type that the user has named."""
 
 
 def _number(form: str, size: int, what: str) -> Deserializer:

@@ -1,9 +1,9 @@
-"""Read dead letters and send them as lines: each at most once, even if the command is killed.
+"""Reads dead letters and sends them as lines, each at most once, even if the command is killed.
 
-A dead letter is a line that the stream could not count. A line and the record that its letter was
-sent again are committed in one transaction. All runs on a cluster use the same transactional id, so
-a run first fences the previous run. Then it waits for open transactions and reads which letters
-have already been sent, up to the end of the topic.
+A dead letter is a line that the stream could not count. Each line is committed in one transaction
+together with a record which says that its dead letter was sent again. All runs on a cluster use the
+same transactional id, so a run first fences the previous run. Then the run waits for open
+transactions, and reads the topic to its end to learn which letters have already been sent.
 """
 
 import asyncio
@@ -25,21 +25,24 @@ TRANSACTION_TIMEOUT_MS = 30_000
 TRANSACTION_LETTERS_MAX = 500
 TRANSACTION_BYTES_MAX = 4 << 20
 LETTERS_BYTES_MAX = 256 << 20
-"""The most bytes of letters in memory. If there are more, the user must choose fewer."""
+"""The largest number of bytes of dead letters in memory. If there are more, the user must choose
+fewer letters."""
 
 Chooses = Callable[[Letter], bool]
 
 
 @dataclass(slots=True)
 class DeadLetters:
-    """Dead letters by their place (topic, partition, offset), and when letters were sent again."""
+    """Dead letters by their position (topic, partition, offset), and the times at which letters
+    were sent again."""
 
     letters: dict[LetterPlace, Letter] = field(default_factory=dict)
     replayed_ms: dict[LetterPlace, int] = field(default_factory=dict)
     size_bytes: int = 0
 
     def take(self, one: ReadRecord, chooses: Chooses) -> None:
-        """Add one record of the dead letter topic. Raises CommandError if there are too many."""
+        """Add one record of the topic of dead letters. Raises CommandError if there are too many
+        letters."""
         record = one.record
         noted = note_of(record.headers)
         if noted is not None:
@@ -52,14 +55,14 @@ class DeadLetters:
             self.size_bytes += len(letter.value)
             if self.size_bytes > LETTERS_BYTES_MAX:
                 raise CommandError(
-                    f"these are more than {LETTERS_BYTES_MAX >> 20} MiB of dead letters: ask for"
-                    " fewer at once, by --file, --since or --reason"
+                    f"the chosen dead letters have more than {LETTERS_BYTES_MAX >> 20} MiB: "
+                    "choose fewer with --file, --since or --reason"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The record to send for a letter."""
+    """The record that is sent for a dead letter."""
 
     letter: Letter
     topic: str
@@ -111,7 +114,8 @@ class DeadLetterReplay:
         await self._producer.close(TRANSACTION_TIMEOUT_MS)
 
     async def put_back(self, lines: Sequence[Line]) -> dict[LetterPlace, str]:
-        """Send lines. Return the rejected ones by their place, each with the reason.
+        """Send lines. Return the rejected lines by the position of their letters, each with the
+        reason.
 
         Raises CommandError when another replay has fenced this one. Raises ApiError or ClientError
         when no broker answers. The lines that were sent before the error are recorded as sent, so
@@ -126,7 +130,7 @@ class DeadLetterReplay:
                     left = [line for line in left if line.letter.place not in found]
         except ProducerFenced as error:
             raise CommandError(
-                "another replay of dead letters has started in the meantime"
+                "another replay of dead letters has started in the meantime, so this one has ended"
             ) from error
         return refused
 
@@ -159,7 +163,7 @@ class DeadLetterReplay:
         return refused
 
     async def _send(self, line: Line) -> "asyncio.Future[RecordMetadata]":
-        """Send a line, and the record that its letter was sent again.
+        """Send a line, and the record which says that its letter was sent again.
 
         Return the future of the line.
         """

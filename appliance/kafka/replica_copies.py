@@ -1,4 +1,4 @@
-"""The copies that reassignments make: which disks have room for them, and how far they are."""
+"""The copies that reassignments make: which disks have space for them, and how far they are."""
 
 import asyncio
 import time
@@ -16,13 +16,15 @@ from protocol.copy_progress import CopyEstimate, CopyProgress, CopySample
 from protocol.types import TopicPartition
 
 SAMPLE_S = 3.0
-"""The time in seconds between two measurements of the copies that are followed."""
+"""The time in seconds between two measurements of copies."""
 
 IDLE_POLLS_MAX = 5
-"""The number of polls without any move after which no broker is behind any more."""
+"""The number of polls without any move after which all brokers are assumed to have the newest
+metadata."""
 
 ROOM_MIN_BYTES = 1 << 30
-"""The space that must stay free on a broker after a move, besides a tenth of the copied bytes."""
+"""The least number of bytes that must stay free on a broker after a move, in addition to a tenth of
+the copied bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +40,15 @@ class DiskUse:
     """The sizes of replicas, and the free space of brokers, all in bytes."""
 
     replicas: Mapping[tuple[TopicPartition, int], int]
-    """By partition and broker."""
+    """The size of each replica, by partition and broker."""
     largest: Mapping[TopicPartition, int]
     """The size of the largest replica of each partition."""
     usable: Mapping[int, int | None]
     """The free space of each broker; None if the broker does not report it."""
 
     def missing(self, tp: TopicPartition, broker: int) -> int:
-        """Return the bytes that a broker lacks of a partition. A copy can be there in part."""
+        """Return the number of bytes that a broker lacks of a partition. The broker can have a part
+        of the replica already."""
         return max(0, self.largest.get(tp, 0) - self.replicas.get((tp, broker), 0))
 
 
@@ -88,7 +91,7 @@ async def folders_of(cluster: Cluster, brokers: Collection[int]) -> ReplicaFolde
 
 
 def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
-    """Refuse a plan that names a folder which its broker does not have. Raises CommandError."""
+    """Raise CommandError for a plan that names a folder which its broker does not have."""
     for (tp, broker), folder in sorted(wanted.items()):
         paths = found.paths.get(broker, [])
         if paths and folder not in paths:
@@ -102,8 +105,8 @@ def check_folders(wanted: Folders, found: ReplicaFolders) -> None:
 def check_room(targets: Targets, found: ClusterReplicas, disks: DiskUse) -> list[str]:
     """Return a sentence for each broker whose disk is too small for the copies of a plan.
 
-    Reassignments under way count too, because their copies also need room. Bytes that are copied
-    already need no room again.
+    The copies of reassignments in progress are included, because they need space too. Bytes that
+    are already copied are not included.
     """
     needed = Counter[int]()
     for tp, partition in found.partitions():
@@ -143,7 +146,7 @@ def copied_text(targets: Targets, found: ClusterReplicas, disks: DiskUse) -> lis
 
 
 class CopyWatch:
-    """Measures the copies of a plan while it is followed."""
+    """Measures the copies of a plan while the command follows it."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
@@ -151,10 +154,10 @@ class CopyWatch:
         self._progress = CopyProgress()
         self._copies: frozenset[tuple[TopicPartition, int]] = frozenset()
         self.estimate: CopyEstimate | None = None
-        """What is known at present; None if nothing is copied."""
+        """The present estimate of the copies; None if nothing is copied."""
 
     async def look(self, cluster: Cluster, found: ClusterReplicas, targets: Targets) -> None:
-        """Measure the copies if it is time for that."""
+        """Measure the copies if the next measurement is due."""
         now_s = self._clock_s()
         if now_s < self._next_s:
             return
@@ -183,12 +186,12 @@ class CopyWatch:
 async def follow(
     cluster: Cluster, targets: Targets, left: Callable[[int, CopyEstimate | None], None]
 ) -> list[TopicPartition]:
-    """Wait until all partitions have their targets.
+    """Wait until all partitions have their targets. Return the partitions that neither move nor
+    have their targets.
 
-    `left` gets the number of those without, and what is known of their copies. Return the
-    partitions that neither move nor have their targets, because they were cancelled or got another
-    target. A broker can be behind the controller, so its answer counts only when it is the same a
-    few times.
+    Such partitions were cancelled, or got another target. `left` is called with the number of
+    partitions that do not have their targets yet, and with the estimate of their copies. A broker
+    can be behind the controller, so its answer is accepted only when it is the same several times.
     """
     open_targets = dict(targets)
     watch = CopyWatch()
@@ -208,6 +211,6 @@ async def follow(
 
 
 async def look_at_copies(cluster: Cluster) -> tuple[ClusterReplicas, DiskUse]:
-    """Ask for the reassignments under way, and for the sizes of their replicas."""
+    """Ask for the reassignments in progress, and for the sizes of their replicas."""
     found = await look_at_moves(cluster)
     return found, await disk_use(cluster, found.brokers if found.moving else ())

@@ -1,4 +1,4 @@
-"""Parse the new committed offsets of a group, from options or from a file.
+"""Parses the new committed offsets of a group, from options or from a file.
 
 `protocol.client.group_offset_reset` computes the offsets; the page uses it too.
 """

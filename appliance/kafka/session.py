@@ -1,4 +1,4 @@
-"""Open a cluster for one command, and turn the client's errors into exit codes."""
+"""Opens a cluster for one command, and turns the client's errors into exit codes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine

@@ -1,8 +1,8 @@
-"""The state of a cluster: brokers, quorum and partitions, from all reports about them.
+"""Collects the state of a cluster: its brokers, its quorum and its partitions.
 
 Kafka's protocol reports addresses, leaders, in-sync replicas and the quorum of every cluster. Only
 the `/status` of Millrace's brokers has incarnations, broker epochs, fencing and partition epochs.
-For another cluster they are null. The module is pure, except for `ask`.
+For other clusters these values are null. The module is pure, except for `ask`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

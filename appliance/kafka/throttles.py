@@ -1,4 +1,5 @@
-"""The throttle of reassignments: Kafka's four keys on the brokers and topics that take part.
+"""Sets and removes the throttle of reassignments: Kafka's four keys on the brokers and topics that
+take part.
 
 A throttle is plain configuration. Each broker has a rate for the copies that it sends and one for
 those that it receives. Each topic has a list of the replicas that send, and one of those that
@@ -23,20 +24,23 @@ from protocol.reassignment import (
 from protocol.types import TopicPartition
 
 BROKER_KEYS = (LEADER_RATE, FOLLOWER_RATE, "replica.alter.log.dirs.io.max.bytes.per.second")
-"""The keys of brokers. The last one is Kafka's, for copies between folders of one broker."""
+"""The keys of brokers. The last one is for copies between the folders of one broker, which only
+Kafka has."""
 
 TOPIC_KEYS = (LEADER_LIST, FOLLOWER_LIST)
 
 LIST_LENGTH_MAX = 32_767
-"""The longest list that a broker takes. For a longer one, all replicas of the topic are named."""
+"""The longest list that a broker accepts. Instead of a longer list, `*` names all replicas of the
+topic."""
 
 REQUEST_LENGTH_MAX = 200_000
-"""The number of characters of lists in one request, so that the controller answers others too."""
+"""The largest number of characters of lists in one request, so that the controller can answer other
+requests in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottlePlan:
-    """The lists of each topic, and the brokers that send or receive."""
+    """The lists of each topic, and the brokers that send or receive copies."""
 
     lists: Mapping[str, Mapping[str, str]]
     brokers: frozenset[int]
@@ -52,9 +56,9 @@ def plan_throttle(
 ) -> ThrottlePlan:
     """Return the throttle for these targets and the reassignments under way.
 
-    The replicas of today send, and those that are new receive. Those under way stay in the lists,
-    because a list replaces the one before. A broker that is not in service gets no rate, because
-    it must be asked itself for a change of its settings.
+    The present replicas send copies, and the new ones receive them. The replicas of reassignments
+    in progress stay in the lists, because a new list replaces the earlier one. A broker that is not
+    in service gets no rate, because only the broker itself can change its settings.
     """
     sources = {tp: set(original_replicas(one.replicas, one.adding)) for tp, one in moving.items()}
     receivers = {tp: set(one.adding) for tp, one in moving.items()}

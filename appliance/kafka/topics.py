@@ -45,7 +45,7 @@ class DescribedTopic:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilter:
-    """The partitions to show. If no flag is set, all are shown."""
+    """The conditions for the partitions to show. If no flag is set, all partitions are shown."""
 
     under_replicated: bool = False
     unavailable: bool = False
@@ -130,7 +130,8 @@ async def with_reassignments(
 
     def with_own(topic: str, one: PartitionDetails) -> PartitionDetails:
         found = moving.get(TopicPartition(topic, one.partition))
-        # The two answers are of different moments, so the reassignment can be over or replaced.
+        # The two answers are from different moments. In between the reassignment can have ended or
+        # been replaced.
         if found is None or set(found.replicas) != set(one.replicas):
             return one
         return replace(one, adding_replicas=found.adding, removing_replicas=found.removing)
@@ -205,8 +206,8 @@ async def grow(
     """Increase the number of partitions. `assignments` lists the replicas of all partitions, old
     and new.
 
-    Raises ApiError, and CommandError for a topic that does not exist: the client would retry until
-    its timeout.
+    Raises ApiError. Raises CommandError for a topic that does not exist, for which the client would
+    retry until its timeout.
     """
     details = (await describe_topics(cluster, [name]))[name]
     if details.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

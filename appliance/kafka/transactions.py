@@ -1,4 +1,4 @@
-"""Find and end hanging transactions, which are open in a partition but unknown to their
+"""Finds and ends hanging transactions, which are open in a partition but unknown to their
 coordinator."""
 
 from collections.abc import Collection
@@ -49,7 +49,8 @@ async def find_hanging(
     open_since_ms: int,
     node_id: int | None = None,
 ) -> list[HangingTransaction]:
-    """Find transactions without a write since a time that their coordinator does not know."""
+    """Return the transactions that have had no write since a time and that their coordinator does
+    not know."""
     answers = await describe_producers(cluster, tps, node_id=node_id)
     candidates = [
         HangingTransaction(tp, producer)
@@ -76,7 +77,7 @@ async def find_hanging(
 
 
 def _is_forgotten(one: HangingTransaction, details: TransactionDetails | None) -> bool:
-    """Return whether the coordinator will not end this transaction."""
+    """Return whether the coordinator has forgotten this transaction and so will not end it."""
     if details is None or details.state in TRANSACTION_STATES_OF_ITS_OWN:
         return True
     return one.tp not in details.partitions
@@ -95,5 +96,5 @@ async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
 
 
 def words_of(error: ApiError | ClientError) -> str:
-    """Return an error as text, in the words of the broker."""
+    """Return the text of an error, as the broker has sent it."""
     return error.message if isinstance(error, ApiError) else str(error)

@@ -1,4 +1,4 @@
-"""What an unclean election could lose, as far as a cluster reports it.
+"""Reports what an unclean election could lose, as far as the cluster shows it.
 
 This module is pure, except for `survey`. Kafka's protocol reports replicas and their sizes, but not
 their last epochs and offsets. So the number of lost records is unknown, and the texts say this.
@@ -23,9 +23,8 @@ Sizes = Mapping[tuple[TopicPartition, int], int]
 class UncleanElection:
     """A partition that only an unclean election can give a leader.
 
-    `elected` is the replica that would lead: of those in service, the first that the controller
-    elects. `away` are the replicas that
-    are not in service, and `trusted` those of them that were in sync or eligible last.
+    `elected` is the replica in service that the controller would elect. `away` are the replicas
+    that are not in service. `trusted` are those of them that were last in sync or eligible.
     """
 
     tp: TopicPartition
@@ -35,7 +34,7 @@ class UncleanElection:
     trusted: tuple[int, ...]
 
     def sentence(self) -> str:
-        """Return what would happen and what could be lost."""
+        """Return a sentence that says which replica would lead and what could be lost."""
         if self.elected is None:
             away = ", ".join(map(str, self.away))
             return f"{self.tp}: no replica is in service ({away} are away), so nothing can lead"
@@ -53,8 +52,8 @@ class UncleanElection:
 async def survey(
     cluster: Cluster, named: Sequence[TopicPartition] | None
 ) -> tuple[ClusterReplicas, list[UncleanElection]]:
-    """Return which of these partitions (None: all) need an unclean election, and what it could
-    lose.
+    """Return which of these partitions (None: all) need an unclean election, and what each election
+    could lose.
 
     Raises ApiError and ClientError.
     """

@@ -1,10 +1,11 @@
-"""Users that log in to the brokers: their passwords are read, checked and written here."""
+"""Manages the users that log in to the brokers: reads, checks and writes their passwords."""
 
 import getpass
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from appliance.kafka.acls import super_users
 from appliance.output import CommandError, Exit
 from protocol.client.acl_admin import delete_acls
 from protocol.client.cluster import Cluster
@@ -22,8 +23,8 @@ FROM_STDIN = "-"
 def read_password(user: str, file: str | None) -> str:
     """Return a password from a file, from standard input (`-`), or from a prompt.
 
-    It never comes from the arguments, because every account of the machine can read those. Raises
-    CommandError.
+    The password is never an argument, because every account of the machine can read the arguments
+    of a command. Raises CommandError.
     """
     password = _prompted(user) if file is None else _of_file(file)
     check_password(user, password)
@@ -51,13 +52,14 @@ def _of_file(file: str) -> str:
             text = sys.stdin.readline(PASSWORD_BYTES_MAX + 2)
         else:
             text = Path(file).read_text(encoding="utf-8")
-        # In some locales Python accepts other bytes from standard input, as surrogates.
+        # In some locales Python decodes other bytes of standard input to surrogates, which cannot
+        # be encoded.
         text.encode()
     except UnicodeError:
-        # The error is not chained, because it contains the bytes of the password.
+        # Do not chain the error, because it contains the bytes of the password.
         raise CommandError(f"{shown}: found no UTF-8, expected a text file", Exit.USAGE) from None
     except OSError as error:
-        raise CommandError(f"{shown}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{shown} cannot be read: {error.strerror}", Exit.USAGE) from error
     return text.removesuffix("\n")
 
 
@@ -79,7 +81,9 @@ def check_password(user: str, password: str) -> None:
 async def add(cluster: Cluster, user: str, password: str) -> None:
     """Create a user with a credential for each mechanism. Raises CommandError."""
     if await describe_users(cluster, [user]):
-        raise CommandError(f"user {user} exists; `millrace user password {user}` changes it")
+        raise CommandError(
+            f"user {user} already exists; `millrace user password {user}` changes the password"
+        )
     await _write(cluster, user, password)
 
 
@@ -87,6 +91,18 @@ async def change(cluster: Cluster, user: str, password: str) -> None:
     """Replace the password of a user, which ends the user's connections. Raises CommandError."""
     await existing(cluster, user)
     await _write(cluster, user, password)
+
+
+async def is_last_super_user(cluster: Cluster, user: str) -> bool:
+    """Return True if the user is the only super user that can log in.
+
+    False as well if the settings of the brokers may not be read.
+    """
+    try:
+        supers = await super_users(cluster)
+    except ApiError:
+        return False
+    return user in supers and not supers & (await describe_users(cluster)).keys() - {user}
 
 
 async def remove(cluster: Cluster, user: str) -> None:
@@ -101,7 +117,7 @@ async def remove(cluster: Cluster, user: str) -> None:
         try:
             await remove_credential(cluster, user, mechanism)
         except ApiError as error:
-            # An earlier attempt, whose answer was lost, removed it.
+            # An earlier attempt has removed the credential, but its answer was lost.
             if error.code is not ErrorCode.RESOURCE_NOT_FOUND:
                 raise
 
@@ -125,7 +141,9 @@ async def write_credential(
     try:
         await set_password(cluster, user, password, mechanism, iterations=iterations)
     except ApiError as error:
-        raise CommandError(f"user {user}: {error.message}") from error
+        raise CommandError(
+            f"the credential of user {user} was not changed: {error.message}"
+        ) from error
 
 
 async def _write(cluster: Cluster, user: str, password: str) -> None:

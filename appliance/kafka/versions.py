@@ -14,7 +14,7 @@ from protocol.status import VERSION
 
 @dataclass(frozen=True, slots=True)
 class BrokerVersions:
-    """One broker's version ranges by API key, or why it did not answer."""
+    """The version ranges of one broker by API key, or the reason why it did not answer."""
 
     broker: BrokerInfo
     ranges: dict[int, range] | ApiError | ClientError

@@ -1,2 +1,2 @@
-"""Kafka's own command lines, with its option names and its output, over the functions of
-`kafka`."""
+"""Commands with the option names and the output of Kafka's own tools. They use the functions of the
+package `kafka`."""

@@ -44,8 +44,8 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the pipe has gone. Redirect standard output, so that the interpreter reports
-        # no error when it flushes at its end.
+        # The reader of the pipe has ended. Redirect standard output, so that the interpreter
+        # reports no error when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.CLOSED_PIPE
 

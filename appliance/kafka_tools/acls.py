@@ -43,7 +43,8 @@ TOKEN_OPERATIONS = {
     AclResource.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     AclResource.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
-"""The operations on resources that only delegation tokens have. Their ACLs have no effect here."""
+"""The operations on the resources of delegation tokens. ACLs with them have no effect in
+Millrace."""
 
 NO_RESOURCE = (
     "You must provide at least one resource: --topic <topic> or --cluster or --group <group>"
@@ -137,7 +138,7 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise UsageFault for options that do not go together, with Kafka's words."""
+    """Raise UsageFault, with Kafka's text, for options that exclude each other."""
     if sum(getattr(options, action) for action in ACTIONS) != 1:
         raise UsageFault("Command must include exactly one action: --list, --add, --remove. ")
     principals = ("allow_host", "allow_principal", "deny_host", "deny_principal")
@@ -192,7 +193,7 @@ def _patterns(options: argparse.Namespace) -> list[Pattern]:
 
 
 def _wanted(options: argparse.Namespace) -> dict[Pattern, list[Access]]:
-    """Return the ACLs that the options mean, by resource. Raises UsageFault."""
+    """Return the ACLs that the options describe, by resource. Raises UsageFault."""
     patterns = _patterns(options)
     if not patterns:
         raise UsageFault(NO_RESOURCE)
@@ -328,7 +329,7 @@ async def _add(cluster: Cluster, wanted: dict[Pattern, list[Access]]) -> None:
 
 
 def _is_agreed(pattern: Pattern, accesses: Sequence[Access]) -> bool:
-    """Ask before ACLs are removed."""
+    """Ask the user whether these ACLs may be removed. Return whether the user agrees."""
     question = f"Are you sure you want to delete all ACLs for resource filter `{_shown(pattern)}`?"
     if accesses:
         question = (

@@ -1,8 +1,9 @@
 """The common code of all tools: parse options, open a cluster, turn errors into exit codes.
 
-Options are spelled as in Kafka: `--name value`, `--name=value`, or any unambiguous beginning. The
-names that Kafka 4.2 replaced are accepted too, with a notice on standard error. Exit codes are
-those of Millrace: 0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broker, 124 timeout.
+Options are spelled as in Kafka: `--name value`, `--name=value`, or any unambiguous beginning.
+Option names that Kafka 4.2 has replaced are accepted too, with a notice on standard error. Exit
+codes are those of Millrace: 0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broker, 124
+timeout.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from appliance.output import CommandError, Exit, out, say
 from protocol.status import VERSION
 
 KAFKA_VERSION = "4.3.1"
-"""The Kafka version with whose tools these are compared."""
+"""The version of Kafka whose tools are the model for these tools."""
 
 USABLE_PROPERTIES = frozenset(
     {
@@ -32,18 +33,18 @@ HARMLESS_PREFIXES = ("metadata.", "reconnect.", "retry.", "retries", "socket.", 
 
 
 class UsageFault(Exception):
-    """The error for options that exclude each other. Its text says which."""
+    """Raised for options that exclude each other. The text names them."""
 
 
 class AlreadyTold(CommandError):
-    """Ends the tool with `code`, because everything has been printed already."""
+    """Ends the tool with `code` without a message, because everything has been printed already."""
 
     def __init__(self, code: Exit) -> None:
         super().__init__("", code)
 
 
 class ToolParser(argparse.ArgumentParser):
-    """The options of one tool; their list is its help."""
+    """The parser for the options of one tool. Its help lists the options."""
 
     def __init__(self, name: str, about: str) -> None:
         super().__init__(
@@ -67,7 +68,8 @@ class ToolParser(argparse.ArgumentParser):
             )
 
     def refuses(self, option: str, why: str) -> None:
-        """Accept an option of Kafka's that this version does not support, and say why it fails."""
+        """Accept an option of Kafka's tool that this version does not support, and raise an error
+        that says why."""
 
         class RefusedOption(argparse.Action):
             def __call__(
@@ -83,7 +85,7 @@ class ToolParser(argparse.ArgumentParser):
 
 
 def renamed(old: str, new: str) -> type[argparse.Action]:
-    """Return an action that accepts an option's old name and prints its new one, once."""
+    """Return an action that accepts an option's old name, and prints its new name once."""
     is_told = False
 
     class RenamedOption(argparse.Action):
@@ -107,14 +109,15 @@ def renamed(old: str, new: str) -> type[argparse.Action]:
 def read_properties(path: str | None, used: Collection[str] = ()) -> dict[str, str]:
     """Read a file of Java properties. Raises CommandError for what this version does not support.
 
-    `used` names properties that the tool reads itself, besides those of a client.
+    `used` has the names of properties that the tool itself reads, in addition to the properties of
+    a client.
     """
     if path is None:
         return {}
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.USAGE) from error
     found = parse_properties(text)
     protocol = found.get("security.protocol", "PLAINTEXT")
     if protocol != "PLAINTEXT":
@@ -156,8 +159,8 @@ def properties_of(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def one_of(options: argparse.Namespace, names: Sequence[str], complaint: str) -> str:
-    """Return which one of these flags is set. Raises UsageFault with `complaint` unless exactly
-    one is."""
+    """Return the name of the flag that is set. Raises UsageFault with the text `complaint` unless
+    exactly one is set."""
     chosen = [name for name in names if getattr(options, name.replace("-", "_"))]
     if len(chosen) != 1:
         raise UsageFault(complaint)

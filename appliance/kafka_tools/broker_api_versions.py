@@ -1,4 +1,4 @@
-"""`kafka-broker-api-versions`: which requests each broker supports, in which versions."""
+"""`kafka-broker-api-versions`: shows which requests each broker supports, in which versions."""
 
 import argparse
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def lines_of(ranges: dict[int, range]) -> list[str]:
-    """Return one line for each request that Kafka knows, and for each that only the broker
+    """Return one line for each request that Kafka knows, and for each request that only the broker
     knows."""
     lines = []
     for api_key in sorted({*NAMES, *ranges}):

@@ -18,7 +18,7 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
-from appliance.kafka_tools.quota_configs import CLIENTS, QUOTA_KEYS, USERS
+from appliance.kafka_tools.quota_configs import CLIENTS, IPS, QUOTA_KEYS, USERS
 from appliance.kafka_tools.user_configs import (
     NewPassword,
     credential_changes,
@@ -39,11 +39,10 @@ TYPES = {
     "client-metrics": ResourceType.CLIENT_METRICS,
     "groups": ResourceType.GROUP,
 }
-IPS = "ips"
-NO_IPS = "has quotas of addresses, which this version does not know"
 
 Entity = tuple[str, str | None]
-"""A type of entity, and a name of it. None is for all names, and DEFAULT_NAME for the default."""
+"""A type of entity, and the name of an entity. None stands for all names, and DEFAULT_NAME for the
+default."""
 
 
 SHORT = {
@@ -54,11 +53,12 @@ SHORT = {
     "group": "groups",
     "user": USERS,
     "client": CLIENTS,
+    "ip": IPS,
 }
-"""The options that name an entity, with its type."""
+"""The options that name an entity, and the entity type of each."""
 
-DEFAULTS = ("broker", "user", "client")
-"""The options that name a default, without their ending."""
+DEFAULTS = ("broker", "user", "client", "ip")
+"""The options that name a default, without the ending of their names."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,13 +81,11 @@ def _parser() -> ToolParser:
     for flag in ("describe", "alter", "all", "force", *(f"{kind}-defaults" for kind in DEFAULTS)):
         add(f"--{flag}", action="store_true")
     add("--entity-type", action="append", choices=[*TYPES, USERS, CLIENTS, IPS])
-    # The names belong to the types in their order, so the default is a name among them.
+    # The names belong to the types in the same order, so a default takes the position of a name.
     add("--entity-name", action="append", dest="entity_names")
     add("--entity-default", action="append_const", const=DEFAULT_NAME, dest="entity_names")
     for name in SHORT:
         add(f"--{name}")
-    for option in ("--ip", "--ip-defaults"):
-        parser.refuses(option, NO_IPS)
     parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
     add("--add-config", metavar="K1=V1,K2=[A,B]")
     add("--add-config-file", metavar="FILE")
@@ -107,7 +105,7 @@ def _work(options: argparse.Namespace) -> None:
     if action == "alter" and name is None:
         raise UsageFault("an entity name must be specified with --alter")
     servers = servers_of(options, read_properties(options.command_config))
-    if entity_type in (USERS, CLIENTS):
+    if entity_type in (USERS, CLIENTS, IPS):
         _of_clients(options, servers, entities, changes)
         return
     kind = TYPES[entity_type]
@@ -129,7 +127,7 @@ def _of_clients(
     entities: Sequence[Entity],
     changes: dict[str, str | None],
 ) -> None:
-    """Describe or change quotas of users and clients, and credentials of users."""
+    """Describe or change quotas of users, clients and addresses, and credentials of users."""
     kinds = [kind for kind, _ in entities]
     of_user_alone = kinds == [USERS]
     _, name = entities[0]
@@ -152,7 +150,9 @@ def _of_clients(
             " --bootstrap-server."
         )
     else:
-        quota_configs.refuse_others(changes)
+        # Kafka names clients where a user is combined with a client.
+        kind = IPS if kinds == [IPS] else CLIENTS
+        quota_configs.refuse_others(kind, changes)
     wanted = quota_configs.quota_changes(changes)
 
     async def work() -> None:
@@ -195,8 +195,6 @@ async def _of_users(
 def _entities(options: argparse.Namespace) -> list[Entity]:
     """Return the entity that the options name: one type and name, or a user and a client id."""
     types, names = options.entity_type or [], options.entity_names or []
-    if IPS in types:
-        raise CommandError(f"ip {NO_IPS}", Exit.USAGE)
     if len(names) > len(types):
         raise UsageFault("found more entity names than entity types")
     chosen: list[Entity] = list(zip_longest(types, names))
@@ -210,7 +208,7 @@ def _entities(options: argparse.Namespace) -> list[Entity]:
     if len(chosen) != 1 and kinds != [CLIENTS, USERS]:
         raise UsageFault("expected one --entity-type, or one of --topic, --broker, --group, …")
     for kind, name in chosen:
-        if kind not in ("brokers", USERS, CLIENTS) and name == DEFAULT_NAME:
+        if kind not in ("brokers", USERS, CLIENTS, IPS) and name == DEFAULT_NAME:
             raise UsageFault(f"{kind} have no default settings")
     return chosen
 
@@ -236,7 +234,7 @@ def _added(text: str) -> dict[str, str]:
     except CommandError:
         if without_passwords(text) == text:
             raise
-        # The reason can quote the rest of a password with a comma.
+        # The error's text can contain the end of a password that has a comma, so do not show it.
         raise CommandError(
             "--add-config: expected key=value, or key=[a,b], and commas between; a password with a"
             " comma needs the form [password=P]",
@@ -248,7 +246,7 @@ def _settings_of_file(path: str) -> dict[str, str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.USAGE) from error
     found: dict[str, str] = {}
     for line in lines:
         name, separator, value = line.partition("=")
@@ -297,7 +295,8 @@ def lines_of(settings: Settings) -> list[str]:
 
 
 def line_of(entry: ConfigEntry) -> str:
-    """Return one setting: its value, and all places that could set it."""
+    """Return the line for one setting: its value, and all values that it could have from other
+    sources."""
     synonyms = ", ".join(
         f"{configs.source_name(one.source)}:{one.name}={_text(one.value)}" for one in entry.synonyms
     )
@@ -323,5 +322,5 @@ async def _alter(
 
 
 def _own_words(resource: ConfigResource, error: ApiError) -> str:
-    """Return the broker's words, without the resource name that our client puts in front."""
+    """Return the broker's error text, without the resource name that our client puts in front."""
     return error.message.removeprefix(f"{resource.type.name.lower()} {resource.name}: ")

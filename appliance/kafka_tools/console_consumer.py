@@ -31,7 +31,7 @@ NOT_PRESENT = "NOT_PRESENT"
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """Which parts of a record are printed, and the text between them."""
+    """The parts of a record that are printed, and the text between them."""
 
     timestamp: bool = False
     partition: bool = False
@@ -49,7 +49,7 @@ class Formatter:
     value_deserializer: Deserializer | None = None
 
     def line(self, one: ReadRecord) -> bytes:
-        """Return a record as it is printed, line end included."""
+        """Return the printed form of a record, with the line end."""
         record = one.record
         parts = []
         if self.timestamp:
@@ -173,9 +173,9 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> ReadRequest:
-    """Return what the options ask for.
+    """Return the read request that the options describe.
 
-    Raises UsageFault for options that do not go together, CommandError for a bad pattern.
+    Raises UsageFault for options that exclude each other, and CommandError for a bad pattern.
     """
     topic, include = options.topic, options.include
     if (topic is None) == (include is None):
@@ -245,7 +245,7 @@ def _formatter(options: argparse.Namespace) -> Formatter:
             lines = Path(options.formatter_config).read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise CommandError(
-                f"{options.formatter_config}: {error.strerror}", Exit.USAGE
+                f"{options.formatter_config} cannot be read: {error.strerror}", Exit.USAGE
             ) from error
         given.update(properties_of([line for line in lines if line.strip()]))
     given.update(properties_of(options.formatter_property))

@@ -87,7 +87,7 @@ def _work(options: argparse.Namespace) -> int:
             try:
                 parsed = parse_line(line, number, form)
             except LineFault as fault:
-                # Lines before the bad one are still sent.
+                # The lines before the invalid line are still sent.
                 faults.append(fault)
                 return
             yield RecordToSend(parsed.key, parsed.value, parsed.headers)
@@ -144,7 +144,7 @@ def _settings(options: argparse.Namespace, properties: dict[str, str]) -> dict[s
 
 
 def line_format(options: argparse.Namespace) -> LineFormat:
-    """Return how lines are split. Raises UsageFault."""
+    """Return the format by which lines are split. Raises UsageFault."""
     if options.line_reader.rsplit(".", 1)[-1] != LINE_READER:
         raise UsageFault(f"--line-reader {options.line_reader}: expected {LINE_READER}")
     given: dict[str, str] = {}
@@ -152,7 +152,7 @@ def line_format(options: argparse.Namespace) -> LineFormat:
         try:
             lines = Path(options.reader_config).read_text(encoding="utf-8").splitlines()
         except OSError as error:
-            raise UsageFault(f"{options.reader_config}: {error.strerror}") from error
+            raise UsageFault(f"{options.reader_config} cannot be read: {error.strerror}") from error
         given.update(properties_of([line for line in lines if line.strip()]))
     given.update(properties_of(options.reader_property))
 

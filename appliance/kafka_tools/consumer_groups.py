@@ -199,7 +199,7 @@ async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> None
     try:
         outcomes = await delete_group_offsets(cluster, group_id, tps) if tps else {}
     except ApiError as error:
-        # The error is about the whole group, so it is printed for each named partition.
+        # The error is about the whole group, so print it for each named partition.
         outcomes = dict.fromkeys(tps, error.code)
         out(f"\nError: {error.message}")
     else:

@@ -1,7 +1,7 @@
 """The properties file of a controller.
 
-`kafka-metadata-quorum add-controller` reads from it which node to add: its id, the id of its data
-folder, and its addresses.
+`kafka-metadata-quorum add-controller` reads the node to add from this file: its id, the id of its
+data folder, and its addresses.
 """
 
 import re
@@ -24,7 +24,7 @@ CONTROLLER_LISTENERS = "controller.listener.names"
 CONTROLLER_PROPERTIES = frozenset(
     {NODE_ID, ROLES, METADATA_FOLDER, FOLDERS, LISTENERS, ADVERTISED, CONTROLLER_LISTENERS}
 )
-"""The properties that are read here."""
+"""The properties that this module reads."""
 
 DOUBT = "Is this a valid controller configuration file?"
 
@@ -56,8 +56,8 @@ class ControllerNode:
 def controller_of(properties: Mapping[str, str]) -> ControllerNode:
     """Return the controller that a properties file describes. Raises CommandError.
 
-    The id of the data folder is in the folder's meta.properties, so the command runs where the
-    folder is.
+    The id of the data folder is in the folder's meta.properties, so the command must run on the
+    machine with the folder.
     """
     node_id = _node_id(properties)
     directory_id = _directory_id(_folder(properties))

@@ -77,6 +77,6 @@ def read_plan(path: str) -> dict[TopicPartition, int]:
             found[tp] = int(one["offset"])
         return found
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.USAGE) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CommandError(f"{path}: {EXPECTED}", Exit.USAGE) from error

@@ -58,7 +58,8 @@ def _parser() -> ToolParser:
 
 
 def _decoder_class(name: str) -> str:
-    """Return a class name without its package. Raises ArgumentTypeError."""
+    """Return a class name without its package, for a known decoder class. Raises ArgumentTypeError
+    for any other."""
     short = name.rsplit(".", 1)[-1]
     if short not in DECODER_CLASSES:
         known = ", ".join(DECODER_CLASSES)
@@ -75,7 +76,7 @@ def _work(options: argparse.Namespace) -> int:
             known = ", ".join((*SUFFIXES, METADATA_SNAPSHOT))
             raise CommandError(f"Ignoring unknown file {path}; known are {known}", Exit.USAGE)
         if not path.is_file():
-            raise CommandError(f"{path}: no such file", Exit.NOT_FOUND)
+            raise CommandError(f"there is no file {path}", Exit.NOT_FOUND)
     for path in paths:
         out(f"Dumping {path}")
         _print(path, options)
@@ -114,7 +115,7 @@ def _print(path: Path, options: argparse.Namespace) -> None:
         for line in found:
             out(line)
     except ValueError:
-        # The fault is printed with all other findings, so stop here without an error.
+        # The fault is printed later with all other findings, so stop here without an error.
         return
 
 
@@ -145,9 +146,8 @@ def _print_log(path: Path, name: int | SnapshotId, options: argparse.Namespace) 
 
 
 def _of_classes(options: argparse.Namespace) -> Decoder:
-    """Return the decoder for `--print-data-log`. It decodes keys and values as the named
-    deserializer classes of Kafka do.
-    """
+    """Return the decoder for `--print-data-log`. It decodes keys and values in the same way as the
+    named deserializer classes of Kafka."""
 
     def text(name: str | None, part: bytes | None) -> str | None:
         if part is None:
@@ -159,6 +159,8 @@ def _of_classes(options: argparse.Namespace) -> Decoder:
             key = text(options.key_decoder_class, record.key)
             return key, text(options.value_decoder_class, record.value)
         except UndecodableBytes as error:
-            raise CommandError(f"offset {record.offset}: {error}", Exit.FAILED) from error
+            raise CommandError(
+                f"the record at offset {record.offset} cannot be decoded: {error}", Exit.FAILED
+            ) from error
 
     return decode

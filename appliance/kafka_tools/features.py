@@ -32,10 +32,11 @@ OPTIONS = {
     "downgrade": frozenset({"metadata", "release_version", "feature", "dry_run", "unsafe"}),
     "disable": frozenset({"feature", "dry_run", "unsafe"}),
 }
-"""The commands, and the options of each."""
+"""The commands of the tool, and the options of each command."""
 
 NOT_HERE = ("version-mapping", "feature-dependencies")
-"""Commands of Kafka's tool that print tables of Kafka's own releases."""
+"""The commands of Kafka's tool that are refused, because they print tables of Kafka's own
+releases."""
 
 
 def main(arguments: Sequence[str]) -> int:

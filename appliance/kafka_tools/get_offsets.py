@@ -1,4 +1,4 @@
-"""`kafka-get-offsets`: the offsets of partitions by time."""
+"""`kafka-get-offsets`: shows the offsets of partitions at a given time."""
 
 import argparse
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ TIMES = {
     "earliest": EARLIEST_TIMESTAMP,
     "max-timestamp": MAX_TIMESTAMP,
 }
-# Times of tiered storage, which no broker supports that this client can talk to.
+# The special times of tiered storage, which brokers with a supported version do not have.
 TIERED = {
     "-4": "earliest-local",
     "-5": "latest-tiered",
@@ -100,7 +100,7 @@ def timestamp_of(text: str) -> int:
     try:
         found = int(text)
         if abs(found) > INT64_MAX:
-            raise ValueError(f"{found} does not fit into 64 bits")
+            raise ValueError(f"found the time {found}, expected a number that fits into 64 bits")
         return found
     except ValueError as error:
         names = " / ".join(

@@ -103,8 +103,8 @@ async def work(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def _note(text: str) -> None:
-    """Report an adjustment: print a fallback where Kafka prints it, log a line where Kafka logs
-    it."""
+    """Report an adjusted offset: on standard output where Kafka prints a text, and in the log where
+    Kafka logs a line."""
     (out if text.startswith("\nWarn") else say)(text)
 
 
@@ -143,7 +143,8 @@ def moment_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Return the milliseconds of an ISO 8601 duration of days and less, `PnDTnHnMnS`."""
+    """Return the milliseconds of an ISO 8601 duration in days, hours, minutes and seconds,
+    `PnDTnHnMnS`."""
     match = _DURATION.match(text)
     if match is None or text.endswith(("P", "T")):
         raise CommandError(f"found {text!r}, expected PnDTnHnMnS, such as PT1H30M", Exit.USAGE)
@@ -160,7 +161,7 @@ def _plan_of_file(
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.USAGE) from error
     return reset.read_plan(text.splitlines(), group_ids)
 
 

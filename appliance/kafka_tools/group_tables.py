@@ -1,4 +1,5 @@
-"""The tables of `kafka-consumer-groups --describe`. Pure: a group in, lines out."""
+"""The tables of `kafka-consumer-groups --describe`. This module is pure: it gets groups and returns
+lines."""
 
 from collections.abc import Sequence
 
@@ -71,7 +72,7 @@ def assignment_text(tps: frozenset[TopicPartition]) -> str | None:
 
 
 def state_table(group: Group, coordinator: str, verbose: bool) -> list[str]:
-    """Return the group as a whole."""
+    """Return the table with one row for the whole group."""
     one = group.description
     heads = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
     heads += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"] if verbose else []
@@ -94,8 +95,8 @@ def _lines(
     *,
     pads_last: bool = False,
 ) -> list[str]:
-    """Align cells in columns of at least these widths; columns in `grown` fit their longest
-    cell."""
+    """Align cells in columns of at least the widths `least`. A column in `grown` is as wide as its
+    longest cell."""
     widths = [
         max([width, *(len(row[place]) for row in rows)]) if place in grown else width
         for place, width in enumerate(least)

@@ -91,7 +91,7 @@ def read_partitions(path: str) -> set[TopicPartition]:
         rows = json.loads(Path(path).read_text(encoding="utf-8"))["partitions"]
         named = [TopicPartition(str(one["topic"]), int(one["partition"])) for one in rows]
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise CommandError(f"{path} cannot be read: {error.strerror}", Exit.USAGE) from error
     except (ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{path}: {EXPECTED}", Exit.USAGE) from error
     twice = sorted({str(one) for one in named if named.count(one) > 1})

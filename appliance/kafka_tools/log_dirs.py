@@ -1,4 +1,4 @@
-"""`kafka-log-dirs`: where replicas are, and how large they are."""
+"""`kafka-log-dirs`: shows the folders and the sizes of replicas."""
 
 import argparse
 import json
@@ -57,14 +57,16 @@ def _work(options: argparse.Namespace) -> int:
         for node_id, error in found.items():
             if not isinstance(error, tuple):
                 words = error.message if isinstance(error, ApiError) else str(error)
-                raise CommandError(f"broker {node_id}: {words}", Exit.FAILED)
+                raise CommandError(
+                    f"broker {node_id} has not reported its folders: {words}", Exit.FAILED
+                )
         return Exit.OK
 
     return run(work())
 
 
 def broker_json(node_id: int, dirs: Sequence[LogDir], topics: Sequence[str]) -> dict[str, Any]:
-    """Return one broker's folders, with all replicas or those of some topics."""
+    """Return the folders of one broker, with all replicas or only those of some topics."""
     return {
         "broker": node_id,
         "logDirs": [

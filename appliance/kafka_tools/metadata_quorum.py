@@ -1,5 +1,5 @@
-"""`kafka-metadata-quorum`: the leader of the metadata quorum, the lag of each replica, and changes
-of the voters."""
+"""`kafka-metadata-quorum`: shows the leader of the metadata quorum and the lag of each replica, and
+changes the voters."""
 
 import argparse
 import json
@@ -123,7 +123,7 @@ def _remove(options: argparse.Namespace) -> None:
 
     if not options.dry_run:
         run(work())
-    # Kafka's tool prints two spaces here.
+    # Kafka's tool prints two spaces at this place.
     done = "DRY RUN of removing " if options.dry_run else "Removed "
     out(f"{done} KRaft controller {node_id} with directory id {folder}")
 
@@ -154,8 +154,7 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def status_lines(quorum: QuorumInfo, cluster_id: str | None) -> Iterator[str]:
-    """Return the output of `--status`. As in Kafka, the lag shown is the lag of the voter with
-    the shortest log."""
+    """Return the output of `--status`. As in Kafka, it shows only the largest lag of all voters."""
     leader = quorum.leader
     last = min(quorum.voters, key=_end_of, default=None)
     lag = lag_ms = UNKNOWN
@@ -189,7 +188,7 @@ def _node(replica: QuorumReplica, quorum: QuorumInfo) -> dict[str, object]:
 
 
 def replication_rows(quorum: QuorumInfo, now_ms: int | None) -> Iterator[tuple[str, ...]]:
-    """Return the rows of `--replication`; with `now_ms`, times are ages."""
+    """Return the rows of `--replication`. With `now_ms`, times are shown as ages."""
     leader = quorum.leader
     followers = [one for one in quorum.voters if one is not leader]
     named = [

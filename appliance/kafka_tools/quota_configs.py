@@ -12,22 +12,26 @@ from protocol.errors import ApiError
 from protocol.security.quota import (
     CLIENT_ID,
     CLIENT_KEYS,
-    MUTATION_RATE,
+    CONNECTION_RATE,
+    IP,
     USER,
     QuotaEntity,
     entity_of,
 )
 
-QUOTA_KEYS = frozenset({*CLIENT_KEYS, MUTATION_RATE})
-"""Kafka's quotas of users and clients. The brokers refuse the last one."""
+QUOTA_KEYS = frozenset(CLIENT_KEYS)
+"""Kafka's keys of quotas for users and clients."""
 
-USERS, CLIENTS = "users", "clients"
+IP_KEYS = frozenset({CONNECTION_RATE})
 
-KINDS = {USERS: USER, CLIENTS: CLIENT_ID}
-SHOWN = {USER: "user-principal", CLIENT_ID: "client-id"}
+USERS, CLIENTS, IPS = "users", "clients", "ips"
+
+KINDS = {USERS: USER, CLIENTS: CLIENT_ID, IPS: IP}
+SHOWN = {USER: "user-principal", CLIENT_ID: "client-id", IP: "ip"}
 
 Named = Sequence[tuple[str, str | None]]
-"""The entity types of a command, each with a name; an empty name is the default, None is all."""
+"""The entity types in a command, each with a name. An empty name is the default, and None stands
+for all names."""
 
 
 async def describe(cluster: Cluster, named: Named) -> None:
@@ -51,7 +55,7 @@ def _entity_text(entity: QuotaEntity) -> str:
     names = dict(entity)
     return ", ".join(
         f"the default {SHOWN[kind]}" if names[kind] is None else f"{SHOWN[kind]} '{names[kind]}'"
-        for kind in (USER, CLIENT_ID)
+        for kind in SHOWN
         if kind in names
     )
 
@@ -69,13 +73,14 @@ def quota_changes(changes: Mapping[str, str | None]) -> dict[str, float | None]:
     return found
 
 
-def refuse_others(changes: Mapping[str, str | None]) -> None:
-    """Raise UsageFault for settings that are no quotas."""
-    others = [key for key in changes if key not in QUOTA_KEYS]
+def refuse_others(kind: str, changes: Mapping[str, str | None]) -> None:
+    """Raise UsageFault for settings that are no quotas of this kind of entity."""
+    known, quota = (IP_KEYS, "connection quota") if kind == IPS else (QUOTA_KEYS, "quota")
+    others = [key for key in changes if key not in known]
     if others:
         done = "deleted" if all(changes[key] is None for key in others) else "added"
         raise UsageFault(
-            f"Only quota configs can be {done} for 'clients' using --bootstrap-server. Unexpected"
+            f"Only {quota} configs can be {done} for '{kind}' using --bootstrap-server. Unexpected"
             f" config names: {', '.join(others)}"
         )
 

@@ -1,4 +1,5 @@
-"""`kafka-reassign-partitions`: move replicas by a plan; its own plans move nearly all of them."""
+"""`kafka-reassign-partitions`: moves replicas by a plan. The plans that it generates move nearly
+all replicas, as in Kafka."""
 
 import argparse
 import random
@@ -63,7 +64,7 @@ Replicas = Mapping[TopicPartition, Sequence[int]]
 
 
 class TerseError(CommandError):
-    """A failure that Kafka's tool prints without the word Error in front."""
+    """An error that Kafka's tool prints without the word Error in front."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -260,7 +261,8 @@ def _folder_status(
 async def _clear_throttles(
     cluster: Cluster, found: reassign.ClusterReplicas, targets: Replicas
 ) -> None:
-    """Delete the settings of earlier throttles; brokers and topics that are gone have none."""
+    """Delete the settings of earlier throttles. Brokers and topics that do not exist any more are
+    left out."""
     brokers = {*found.brokers, *(one for replicas in targets.values() for one in replicas)}
     topics = sorted({tp.topic for tp in targets})
     out(f"Clearing broker-level throttles on broker{_s(brokers)} {_ids(sorted(brokers))}")

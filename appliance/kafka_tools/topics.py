@@ -42,7 +42,8 @@ ACTIONS_OF = {
     "if-not-exists": ("create",),
     "exclude-internal": ("list", "describe"),
 }
-"""Which actions an option belongs to; any other action would ignore it silently."""
+"""The actions to which each option belongs. With any other action the option would have no effect,
+so it is refused."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -154,7 +155,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 def topic_line(view: DescribedTopic) -> str:
-    """Return a topic's own line of `--describe`."""
+    """Return the line about a topic in `--describe`."""
     words = [f"Topic: {view.name}"]
     if view.topic_id is not None:
         words.append(f"TopicId: {view.topic_id}")
@@ -168,7 +169,7 @@ def topic_line(view: DescribedTopic) -> str:
 
 
 def partition_line(topic: str, partition: PartitionDetails) -> str:
-    """Return a partition's line of `--describe`."""
+    """Return the line about a partition in `--describe`."""
     leader = "none" if partition.leader_id is None else str(partition.leader_id)
     moves: tuple[str, ...] = ()
     if partition.adding_replicas or partition.removing_replicas:
@@ -245,7 +246,7 @@ def _missing(pattern: str) -> CommandError:
 
 
 def _without_name(name: str, error: ApiError) -> CommandError:
-    """Return the broker's words, without the topic that our client puts in front."""
+    """Return the broker's error, without the topic's name that our client puts in front."""
     return CommandError(str(error.detail or error).removeprefix(f"{name}: "), Exit.FAILED)
 
 

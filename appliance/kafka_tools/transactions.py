@@ -129,7 +129,10 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> None:
     print_columns(["TransactionalId", "Coordinator", "ProducerId", "TransactionState"], rows)
     if failures:
         node_id, error = next(iter(failures.items()))
-        raise CommandError(f"broker {node_id}: {transactions.words_of(error)}", Exit.FAILED)
+        raise CommandError(
+            f"broker {node_id} has not reported its transactions: {transactions.words_of(error)}",
+            Exit.FAILED,
+        )
 
 
 async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:

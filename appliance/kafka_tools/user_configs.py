@@ -24,9 +24,9 @@ def credential_changes(
 ) -> dict[Mechanism, NewPassword | None]:
     """Return the new password of each SCRAM mechanism; None deletes the credential.
 
-    Raises UsageFault for any other setting. After a password, the
-    error does not show the setting's name: settings are separated by commas, so the name can be the
-    rest of a password that contains a comma.
+    Raises UsageFault for any other setting. After a password, the error does not show the name of
+    an invalid setting. Settings are separated by commas, so the name can be the end of a password
+    that contains a comma.
     """
     found: dict[Mechanism, NewPassword | None] = {}
     for name, value in changes.items():
@@ -56,5 +56,5 @@ def user_line(user: str, credentials: Mapping[Mechanism, int]) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """Return the arguments of a command without what follows the first password."""
+    """Return the arguments of a command up to the first password, without everything after it."""
     return _PASSWORD.sub("password=[hidden]", text)

@@ -1,1 +1,1 @@
-"""Starts parts: this process becomes a process of a room, or Redis or MySQL."""
+"""Starts parts: replaces this process by a process of Millrace, Redis or MySQL."""

@@ -1,7 +1,7 @@
-"""Which extra of the installed package a missing module belongs to.
+"""Finds the extra of the installed package to which a missing module belongs.
 
-`pip install millrace` brings the command and a broker. What other parts import comes with extras
-(pyproject.toml); a clone that `make setup` prepared has everything.
+`pip install millrace` installs the command and a broker. The extras install what other parts import
+(pyproject.toml). A clone that `make setup` has prepared has everything.
 """
 
 from importlib.util import find_spec
@@ -24,17 +24,17 @@ NEEDED_BY = {
     "monitor": ("fastapi", "jinja2", "prometheus_client", "sse_starlette", "uvicorn"),
     "stream": ("pyspark",),
 }
-"""The modules that a room's process imports in addition to those of the command."""
+"""The modules that the process of a package imports in addition to those of the command."""
 
 
 def remedy(extra: str) -> str:
-    """Return a sentence on how to install an extra."""
+    """Return a sentence that says how to install an extra."""
     return f"install it with: pip install 'millrace[{extra}]' (in a clone: make setup)"
 
 
 def missing_for(room: str) -> str | None:
-    """Return which package a room's process lacks and how to install it; None if none is
-    missing."""
+    """Return a sentence that names a Python package that a process lacks and how to install it;
+    None if none is missing."""
     lacking = [name for name in NEEDED_BY.get(room, ()) if find_spec(name) is None]
     if not lacking:
         return None

@@ -1,8 +1,8 @@
-"""`millrace run PART`: the entry of every part, for the supervisor and in containers.
+"""`millrace run PART`: the entry point of every part, for the supervisor and in containers.
 
 It loads and checks the configuration, passes the part its settings on an inherited descriptor, and
-replaces itself by the part's process. There is no process in between, so signals and exit codes are
-the part's own. Redis and MySQL start in the same way.
+replaces itself by the part's process. Because the process is replaced, signals reach the part
+directly, and the exit code is the part's own. Redis and MySQL start in the same way.
 """
 
 import os
@@ -25,21 +25,21 @@ class UnknownPart(Exception):
 def become(mill: Mill, name: str) -> None:
     """Replace this process by the process of a part.
 
-    This returns only in a container whose part the configuration leaves out, when that container
-    stops.
+    This function returns only in a container whose part is not in the configuration, when the
+    container stops.
     """
     part = mill.part(name)
     if part is None:
         ports = status_ports(mill.config) if mill.placement.in_containers else {}
         if name in ports:
-            # Imported here, because every other part would load an event loop and a server for
-            # nothing.
+            # Import this module only here. It loads an event loop and a server, which the other
+            # parts do not need.
             from appliance.launch.unasked import wait_unasked
 
             wait_unasked(name, mill.placement.bind_host, ports[name])
             return
         known = ", ".join(part.name for part in mill.parts)
-        raise UnknownPart(f"no part {name!r} in this configuration; there are {known}")
+        raise UnknownPart(f"this configuration has no part {name!r}, expected one of {known}")
     if parent := os.environ.pop(PARENT_VARIABLE, None):
         die_with_parent(int(parent))
     if name in SERVERS and not mill.placement.in_containers:
@@ -58,7 +58,8 @@ def become(mill: Mill, name: str) -> None:
 
 
 def settings_descriptor(data: bytes) -> int:
-    """Return an inherited descriptor with exactly these bytes; nothing is written to a disk."""
+    """Return an inherited descriptor from which exactly these bytes can be read. Nothing is written
+    to a disk."""
     descriptor = os.memfd_create("settings", 0)
     os.set_inheritable(descriptor, True)
     os.write(descriptor, data)

@@ -1,8 +1,8 @@
-"""Run the two foreign servers of a mill, Redis and MySQL (or MariaDB), from `data/`.
+"""Runs the two other servers of a mill, Redis and MySQL (or MariaDB), with their data in `data/`.
 
 Each function prepares what its server needs and returns the command to run. Passwords go into files
-of mode 0600, never into arguments. Both servers listen on loopback only. If the mill runs as root,
-so do they, like every other part: then all of `data/` belongs to one account.
+of mode 0600, never into arguments. Both servers listen on the loopback only. If the mill runs as
+root, both servers run as root like every other part, so that all of `data/` belongs to one account.
 """
 
 import hashlib
@@ -27,15 +27,15 @@ READERS_RULES = (
     "on nopass ~mill:* &mill:* -@all +@read +@connection"
     " +subscribe +psubscribe +unsubscribe +punsubscribe -@dangerous"
 )
-# This is the default user, which is switched off for logins. It keeps all rights, because Redis
-# loads its append-only file with the default user's rights and silently drops each write that this
-# user may not make (docs/decisions/0004).
+# The rules of Redis's default user, which cannot log in. It needs all rights, because Redis loads
+# its append-only file with the rights of this user, and silently drops each write that this user
+# may not make (docs/decisions/0004).
 LOADERS_RULES = "off ~* &* +@all"
 SINK_RULES = "on ~mill:* &mill:* +@all -@admin -@dangerous +info"
 
 
 class ServerError(Failure):
-    """The error when a server cannot be started. Its text says why and what to do."""
+    """Raised when a server cannot be started. The text says why and what to do."""
 
 
 def find_program(*names: str) -> str | None:
@@ -65,16 +65,16 @@ def redis_configuration(
 ) -> str:
     """Return Redis's configuration file.
 
-    If Redis is the only sink, no write may be lost at a power cut. The user `reader` needs no
-    password; if there is MySQL, clients can also read without a user name.
+    If Redis is the only sink, each write is fsynced, so that a power cut loses none. The user
+    `reader` needs no password. If the mill has MySQL, clients can also read without a user name.
     """
     digest = hashlib.sha256(password.encode()).hexdigest()
     durability = ["appendonly yes", "appendfsync always"] if is_only_sink else ["appendonly no"]
     lines = [
         f"bind {host}",
         f"port {port}",
-        # Turn protected mode off outside of loopback, because it rejects users without a password.
-        # The mill's passwordless user has read-only rights.
+        # Outside of the loopback, turn protected mode off, because it rejects users without a
+        # password. The mill's user without a password may only read.
         f"protected-mode {'yes' if host == parts.LOOPBACK else 'no'}",
         f'dir "{folder}"',
         "daemonize no",
@@ -83,7 +83,8 @@ def redis_configuration(
         'save ""',
         *durability,
         "maxmemory-policy noeviction",
-        # A slow subscriber is disconnected before its backlog fills the memory.
+        # Redis disconnects a slow subscriber before the subscriber's unread messages fill the
+        # memory.
         "client-output-buffer-limit pubsub 16mb 4mb 30",
         f"user default {LOADERS_RULES if is_only_sink else READERS_RULES}",
         f"user {READER} {READERS_RULES}",
@@ -126,8 +127,8 @@ def mysql_command(mill: Mill) -> list[str]:
 
 
 def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
-    """Return the server's options; only one of MySQL and MariaDB knows those that begin with
-    `loose`."""
+    """Return the server's options. Those that begin with `loose` are known to only one of MySQL and
+    MariaDB."""
     return [
         "--no-defaults",
         *_as_root(),
@@ -163,7 +164,7 @@ def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
 def make_database(program: str, folder: Path, database: Path) -> None:
     """Create the server's own tables at the first start.
 
-    An incomplete folder never gets the final name.
+    The folder gets its final name only when it is complete.
     """
     for leftover in folder.glob("db.partial*"):
         shutil.rmtree(leftover)
@@ -200,17 +201,19 @@ def make_database(program: str, folder: Path, database: Path) -> None:
             text=True,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServerError(f"the database could not be made: {error}") from error
+        raise ServerError(f"the database could not be created: {error}") from error
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-15:])
-        raise ServerError(f"the database could not be made (code {done.returncode}):\n{tail}")
+        raise ServerError(
+            f"the database could not be created (exit code {done.returncode}):\n{tail}"
+        )
     partial.rename(database)
 
 
 def users_sql(home: Home, *, with_root: bool = True) -> str:
     """Return statements that the server runs at every start before clients can connect, one a line.
 
-    So the passwords always are those in `data/secrets`, even after those were replaced. In
+    So the server always has the passwords in `data/secrets`, even if these were replaced. In
     containers the image sets the root password.
     """
     root, mill, reader = (

@@ -1,4 +1,4 @@
-"""Run a container whose part the configuration leaves out: log that, and wait for SIGTERM.
+"""Runs a container whose part is not in the configuration: logs this, and waits for SIGTERM.
 
 Compose starts the same containers for every configuration. With one broker, an existing cluster or
 no metrics, some of them have nothing to do. If they ended, compose would restart them forever, and
@@ -46,8 +46,8 @@ async def _serve(name: str, host: str, port: int) -> None:
     server = StatusServer(host, port, status, lambda: b"")
     await server.start()
     logger.info(
-        "the configuration has no %s, so this container does nothing; when you add it, run"
-        " `docker compose restart %s`",
+        "the configuration has no part %s, so this container does nothing; if you add the "
+        "part, run `docker compose restart %s`",
         name,
         name,
     )

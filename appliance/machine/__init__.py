@@ -1,1 +1,2 @@
-"""The operating system as the mill uses it: files, processes, Java and the service manager."""
+"""The interface of the mill to the operating system: files, processes, Java and the service
+manager."""

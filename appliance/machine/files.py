@@ -1,4 +1,4 @@
-"""Replace small files in one step, with their mode from the first byte on."""
+"""Replaces small files atomically. A file has its mode before its first byte is written."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ PUBLIC = 0o644
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Put the name of the final file into system errors.
+    """Put the name of the final file into the system errors of the block.
 
     `write` names no file in its errors, and `open` names the temporary file, which the user does
     not know.
@@ -24,8 +24,8 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = PUBLIC) -> None:
-    """Write a file so that readers, and a start after a power cut, see the old content or the
-    new."""
+    """Write a file atomically: readers, and a start after a power cut, see either the old content
+    or the new content."""
     with _named(path):
         _write_atomically(path, data, mode)
 
@@ -64,7 +64,7 @@ def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut."""
+    """Fsync a folder, so that renames in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -73,5 +73,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def restoring(target: Path) -> Path:
-    """Return the folder in which a restore prepares what will be renamed to `target`."""
+    """Return the folder in which a restore prepares the files before they are renamed to
+    `target`."""
     return target.with_name(f"{target.name}.restoring")

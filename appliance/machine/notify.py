@@ -9,9 +9,11 @@ NOTIFY_VARIABLE = "NOTIFY_SOCKET"
 
 
 def service_manager(environ: MutableMapping[str, str]) -> Callable[[str], None]:
-    """Return a function that sends a state such as `READY=1`; it does nothing without a manager.
+    """Return a function that sends a state such as `READY=1` to the service manager. Without a
+    manager the function does nothing.
 
-    The variable is removed from `environ`, because a part that saw it could notify too.
+    The variable with the socket's address is removed from `environ`, because otherwise the parts
+    could send states too.
     """
     address = environ.pop(NOTIFY_VARIABLE, "")
 

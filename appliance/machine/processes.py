@@ -1,7 +1,8 @@
-"""Identify processes although process ids are reused, and find the process that uses a port.
+"""Identifies processes although process ids are reused, and finds the process that uses a port.
 
-After a crash or a reboot, a process id alone identifies nothing. A record has the id, the start
-time of the process in kernel ticks, and the id of the boot. All three together identify a process.
+After a crash or a reboot, the same process id can belong to another process. So a record has the
+process id, the start time of the process in kernel ticks, and the id of the boot. Together they
+identify a process.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ from appliance.machine.files import write_atomically
 PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
 """The variable with the supervisor's process id.
 
-A part that has it ends when its supervisor dies.
+A part with this variable in its environment ends when its supervisor dies.
 """
 
 _PR_SET_PDEATHSIG = 1
@@ -39,13 +40,13 @@ class ProcessRecord:
     boot_id: str
 
     def is_alive(self) -> bool:
-        """Return whether this process still runs. A zombie does not."""
+        """Return whether this process still runs. A zombie process does not."""
         return self.boot_id == boot_id() and _start_ticks(self.pid) == self.start_ticks
 
     def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
-        """Send a signal if the process is still the recorded one.
+        """Send a signal to the process, if the process with this id is still the recorded one.
 
-        With `group` its children get it too.
+        With `group`, its whole process group gets the signal.
         """
         if not self.is_alive():
             return False
@@ -67,11 +68,12 @@ class ProcessRecord:
 def with_all_it_starts(
     command: Sequence[str], **options: Any
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a process in a separate group, and kill the whole group unless the process ended well.
+    """Run a process in a process group of its own, and kill the whole group unless the process has
+    ended without an error.
 
-    Use this for every question that starts a JVM. Because of the group, a terminal's Ctrl-C reaches
-    only the command, which then kills the group. A JVM whose Python is interrupted while it starts
-    would otherwise stay forever.
+    Use this for every command that starts a JVM and waits for its result. Because of the group, a
+    terminal's Ctrl-C reaches only the command, which then kills the group. Otherwise a JVM whose
+    Python process is interrupted during its start would run forever.
     """
     process = subprocess.Popen(command, process_group=0, **options)
     try:
@@ -95,7 +97,8 @@ def _start_ticks(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name in parentheses can contain anything, so fields are counted from its end.
+    # The process name in parentheses can contain any character, so count the fields from the end of
+    # the name.
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in ("Z", "X") else int(fields[19])
 
@@ -118,7 +121,7 @@ def die_with_parent(parent_pid: int) -> None:
     """Let the kernel send SIGTERM to this process when its parent dies. The setting survives an
     exec.
 
-    Ends the process at once if the parent is gone already.
+    If the parent has already ended, end this process at once.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
@@ -146,7 +149,7 @@ class PortHolder:
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """Return whether a listener can bind here."""
+    """Return whether a listener can bind to this address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -163,8 +166,8 @@ def port_is_free(host: str, port: int) -> bool:
 def holder_of(port: int) -> PortHolder:
     """Return the process that uses a TCP port of this machine.
 
-    It is the listening process or, without one, the owner of a connection. Several connections can
-    share a local port. A connection that has ended is only the last choice.
+    If a process listens on the port, return that process. Otherwise return the owner of a
+    connection with this local port; an ended connection is used only if there is no other.
     """
     try:
         found = [c for c in psutil.net_connections(kind="tcp") if c.laddr and c.laddr.port == port]
@@ -183,11 +186,12 @@ def holder_of(port: int) -> PortHolder:
 
 
 def _command_of(pid: int) -> str:
-    """Return only the program of a process, because its arguments can contain passwords."""
+    """Return only the program of a process, because the arguments can contain passwords."""
     try:
         process = psutil.Process(pid)
         words = process.cmdline()
-        # For an interpreter's process, the module or script says more than the interpreter.
+        # If the process is an interpreter, the name of the module or script says more than the
+        # interpreter's.
         if len(words) > 2 and words[1] == "-m":
             return f"{process.name()} -m {words[2]}"
         return process.name()

@@ -1,6 +1,6 @@
 """The systemd unit that keeps a mill running.
 
-This module is pure: facts in, text out. docs/decisions/0081 says what each line is for.
+This module is pure: it gets facts and returns text. docs/decisions/0081 explains each line.
 """
 
 from dataclasses import dataclass
@@ -9,19 +9,20 @@ from pathlib import Path
 MARK = (
     "# Written by `millrace install-service`; written anew by it, so changes belong in a drop-in."
 )
-"""The first line of a unit that this command wrote and can overwrite.
+"""The first line of a unit that this command has written and so may overwrite.
 
 Units on disks have this text, so it must not change.
 """
 
 START_S = 900
-"""The time-out of a start. A broker reads whole segments after a power cut before Spark starts."""
+"""The time-out of a start in seconds. After a power cut a broker reads whole segments before Spark
+starts."""
 
 STOP_S = 300
 STOP_MARGIN_S = 30
 
 NEVER_AGAIN = (2, 3)
-"""Exit codes after which another start would fail too: a fault in the file, or an unmet
+"""The exit codes after which another start would fail too: a fault in the file, or an unmet
 condition."""
 
 
@@ -83,12 +84,12 @@ def unit_text(service: Service) -> str:
 
 
 def unit_folder(*, is_system: bool, config_home: Path) -> Path:
-    """Return the folder for hand-made units: the machine's, or one account's."""
+    """Return the folder for units that administrators write: of the machine, or of one account."""
     return Path("/etc/systemd/system") if is_system else config_home / "systemd" / "user"
 
 
 def next_steps(unit: str, *, is_system: bool, user: str) -> list[str]:
-    """Return the commands that a person types next."""
+    """Return the commands for the user to run next."""
     control = "systemctl" if is_system else "systemctl --user"
     steps = [f"{control} daemon-reload", f"{control} enable --now {unit}"]
     if not is_system:
@@ -105,7 +106,7 @@ def is_ours(text: str) -> bool:
 
 
 def plain(path: Path) -> str:
-    """Return a path for a setting whose value is the rest of the line. Raises PathNotFit."""
+    """Return a path for a setting whose value extends to the end of the line. Raises PathNotFit."""
     text = str(path)
     if any(not character.isprintable() or character in '"\\' for character in text):
         raise PathNotFit(
@@ -115,7 +116,7 @@ def plain(path: Path) -> str:
 
 
 def quoted(path: Path) -> str:
-    """Return a path as one word, quoted for blanks. Raises PathNotFit."""
+    """Return a path in quotes, so that blanks in it do not end the word. Raises PathNotFit."""
     return f'"{plain(path)}"'
 
 

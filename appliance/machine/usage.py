@@ -12,7 +12,8 @@ class Usage:
 
 
 def usage_of(pid: int | None) -> Usage | None:
-    """Return the usage of a process and its descendants; None if it is gone or not visible."""
+    """Return the usage of a process and its descendants; None if the process has ended or this
+    account cannot see it."""
     import psutil
 
     if pid is None:
@@ -21,7 +22,7 @@ def usage_of(pid: int | None) -> Usage | None:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
         memory_bytes = sum(member.memory_info().rss for member in family)
-        # This includes the time of descendants that have ended, which the kernel adds to the
+        # This includes the CPU time of descendants that have ended, which the kernel adds to the
         # process that waited for them.
         cpu_s = sum(sum(member.cpu_times()[:4]) for member in family)
     except psutil.Error:

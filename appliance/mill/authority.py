@@ -1,7 +1,8 @@
 """The mill's own certificate authority: a key that signs the certificates of its brokers.
 
-Pure: the time comes as an argument, and results are bytes in PEM format. `certificates` writes the
-files. The library is `cryptography`, which is here for MySQL's passwords already (decision 0126).
+This module is pure: the time is an argument, and results are bytes in PEM format. `certificates`
+writes the files. It uses the library `cryptography`, which the mill needs for MySQL's passwords too
+(decision 0126).
 """
 
 import ipaddress
@@ -23,15 +24,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3_650
 LEAF_DAYS = 397
-"""The longest life that common clients accept."""
+"""The number of days for which a certificate is valid: the longest time that common clients
+accept."""
 
 STAGGER_DAYS = 30
-"""Certificates of brokers end so far apart, because brokers whose certificates end together lose
-their quorum together.
-"""
+"""The number of days between the ends of the certificates of two brokers. If all ended together,
+the brokers would lose their quorum."""
 
 SKEW = timedelta(days=1)
-"""Certificates are valid from a day before they are made, for machines whose clocks are late."""
+"""A certificate is valid from this time before it is made, for machines whose clocks are slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class LeafRequest:
     common_name: str
     organisation: str
     names: Sequence[str]
-    """The host names and IP addresses by which clients reach it."""
+    """The host names and IP addresses by which clients reach the broker."""
     days: int = LEAF_DAYS
 
 
@@ -67,16 +68,16 @@ def new_authority(cluster_id: str, now: datetime) -> KeyPair:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
-        # Python 3.13 refuses an authority without this one (VERIFY_X509_STRICT).
+        # Python 3.13 refuses an authority without this extension (VERIFY_X509_STRICT).
         .add_extension(_issued_by(identifier), critical=False)
     )
     return _signed(builder, key, key)
 
 
 def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair:
-    """Return a new certificate and key. It serves as a server and as a client.
+    """Return a new certificate and its key, for a broker as a server and as a client.
 
-    It does not end later than the authority. Raises ValueError.
+    The certificate ends no later than the certificate of the authority. Raises ValueError.
     """
     signer = load_pem_private_key(authority.key, None)
     issuer = x509.load_pem_x509_certificate(authority.certificate)
@@ -87,8 +88,8 @@ def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair
     authority_ends = issuer.not_valid_after_utc
     if authority_ends <= now:
         raise ValueError(
-            f"the CA ended on {authority_ends:%Y-%m-%d}; move data/secrets/ca away to begin with"
-            " another CA, and give clients the new data/ca.pem"
+            f"the CA's certificate ended on {authority_ends:%Y-%m-%d}; move data/secrets/ca "
+            "away to begin with another CA, and give clients the new data/ca.pem"
         )
     ends_at = min(now + timedelta(days=request.days), authority_ends)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -114,9 +115,10 @@ def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair
 
 
 def leaf_names(certificate: bytes, key: bytes, authority: bytes, now: datetime) -> set[str] | None:
-    """Return the names of a certificate; None if it cannot be used.
+    """Return the names in a certificate; None if the certificate cannot be used.
 
-    It must be valid now, its key must belong to it, and the authority must have signed it.
+    A certificate can be used if it is valid now, its key belongs to it, and the authority has
+    signed it.
     """
     try:
         found = x509.load_pem_x509_certificate(certificate)
@@ -156,7 +158,8 @@ def _name(common_name: str, organisation: str) -> x509.Name:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    """Clients compare an IP address with IP names only."""
+    """Return a name for the certificate: an IP name for an address, because clients compare
+    addresses only with IP names, else a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

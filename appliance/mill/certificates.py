@@ -27,7 +27,7 @@ AUTHORITY_KEY = "ca.key"
 CERTIFICATE, KEY, TRUSTED = "tls.pem", "tls.key", "ca.pem"
 
 OWN_NAMES = (LOOPBACK, "localhost")
-"""The names of a broker on its own machine, in every certificate."""
+"""The names of a broker on its own machine, which every certificate has."""
 
 WARN_DAYS = 60
 
@@ -36,33 +36,33 @@ CA_OWNER = "CA"
 
 
 class CertificateFault(Failure):
-    """Certificates cannot be made or read; the text says why."""
+    """Raised when certificates cannot be made or read. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCertificate:
-    """The contents of one certificate file, for people."""
+    """The content of one certificate file, to be shown to people."""
 
     owner: str
     path: Path
     names: tuple[str, ...]
     ends_at: datetime
     fault: str = ""
-    """The reason why the file cannot be read; then the names and the end are empty."""
+    """The reason why the file cannot be read. In this case there are no names and no end."""
     is_own: bool = False
-    """Whether the file is the user's own, so that only the user can replace it."""
+    """True if the file is the user's own, so that only the user can replace it."""
 
     def days_left(self, now: datetime) -> int:
-        """Return the whole days until it ends; negative when it has ended."""
+        """Return the whole days until the certificate ends; negative if it has ended."""
         return (self.ends_at - now).days
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether it ends soon, has ended or cannot be read."""
+        """Return whether the certificate ends soon, has ended, or cannot be read."""
         return bool(self.fault) or self.days_left(now) < WARN_DAYS
 
     @property
     def remedy(self) -> str:
-        """What to do about a certificate that is due."""
+        """A sentence that says what to do about a certificate that is due."""
         if self.is_own:
             return f"write a new one to {self.path}; the brokers use it without a restart"
         if self.owner == CA_OWNER:
@@ -109,7 +109,8 @@ def make_needed(home: Home, config: MillConfig, now: datetime) -> list[Path]:
 
 
 def _restore_copies(home: Home, brokers: Sequence[str], written: list[Path]) -> bytes | None:
-    """Write the missing or old copies of the CA's certificate. Return it; None without a CA."""
+    """Write the copies of the CA's certificate that are missing or outdated. Return the
+    certificate; None without a CA."""
     copies = [home.data / TRUSTED, *(home.part_secrets(broker) / TRUSTED for broker in brokers)]
     certificate = home.secrets / AUTHORITY / TRUSTED
     source = next((path for path in (certificate, *copies) if path.exists()), None)
@@ -124,7 +125,7 @@ def _restore_copies(home: Home, brokers: Sequence[str], written: list[Path]) -> 
 
 
 def _write_copy(home: Home, path: Path, certificate: bytes, written: list[Path]) -> None:
-    """Write one copy of the CA's certificate. The copy for clients is not secret."""
+    """Write one copy of the CA's certificate. The copy for clients is readable by everyone."""
     is_public = path.parent == home.data
     write_atomically(path, certificate, mode=PUBLIC if is_public else PRIVATE)
     _give(path, path.parent)
@@ -134,7 +135,7 @@ def _write_copy(home: Home, path: Path, certificate: bytes, written: list[Path])
 def _is_unused(home: Home, certificate: Path) -> bool:
     """Return whether no client and no broker has the CA of this certificate.
 
-    Then `cert renew` was killed before it had written the CA's key.
+    In this case `cert renew` was killed before it had written the CA's key.
     """
     copies = [home.data / TRUSTED, *home.secrets.glob(f"{BROKER_PREFIX}*/{TRUSTED}")]
     found = certificate.read_bytes()
@@ -156,7 +157,8 @@ def _is_due(
     wanted = set(_all_names(broker, names))
     if found is None or not wanted <= found:
         return True
-    # A name too many is no reason to stop, so it needs a CA whose key is here.
+    # A certificate with a superfluous name still works. So it is replaced only if the key of the CA
+    # is on this machine.
     return found != wanted and (home.secrets / AUTHORITY / AUTHORITY_KEY).exists()
 
 
@@ -170,7 +172,7 @@ def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetim
     Returns the files that were written. A broker that runs uses them for new connections. Raises
     CertificateFault.
     """
-    # Imported here because it takes a tenth of a second, and few commands need it.
+    # Import this module only here. The import takes a tenth of a second, and few commands need it.
     from appliance.mill.authority import LEAF_DAYS, STAGGER_DAYS, LeafRequest, new_leaf
 
     written: list[Path] = []
@@ -184,7 +186,8 @@ def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetim
             leaf = new_leaf(authority, request, now)
             folder = home.part_secrets(broker)
             _write_copy(home, folder / TRUSTED, authority.certificate, written)
-            # First the key: in between, the broker keeps the old pair.
+            # Write the key first. Until the certificate is written too, the broker keeps using the
+            # old pair.
             for name, content in ((KEY, leaf.key), (CERTIFICATE, leaf.certificate)):
                 write_atomically(folder / name, content, mode=PRIVATE)
                 _give(folder / name, folder)
@@ -195,7 +198,7 @@ def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetim
 
 
 def _give(path: Path, folder: Path) -> None:
-    """Give a file to the owner of its folder. Only root can, and only root needs to."""
+    """Give a file to the owner of its folder. Only root can do this, and only root needs to."""
     owner = folder.stat()
     if path.stat().st_uid != owner.st_uid:
         os.chown(path, owner.st_uid, owner.st_gid)
@@ -204,8 +207,8 @@ def _give(path: Path, folder: Path) -> None:
 def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) -> "KeyPair":
     """Return the CA; make it if there is none.
 
-    The certificate is written before the key, and the copies after the key. So a CA without copies
-    was not completed, and is made again.
+    The certificate is written before the key, and the copies after the key. So if there are no
+    copies, the creation of the CA was interrupted, and the CA is made again.
     """
     from appliance.mill.authority import KeyPair, new_authority
 
@@ -215,14 +218,14 @@ def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) 
         kept = next((path for path in (certificate, public) if path.exists()), None)
         if kept is None:
             raise CertificateFault(
-                f"{certificate}, the certificate of the CA, is not here; bring it back,"
-                f" or move {folder} away to begin with another CA"
+                f"{certificate}, the certificate of the CA, is missing; restore it, or move "
+                f"{folder} away to begin with another CA"
             )
         pair = KeyPair(kept.read_bytes(), key.read_bytes())
     elif certificate.exists() and not _is_unused(home, certificate):
         raise CertificateFault(
-            f"{key} is not here, and only it can sign certificates;"
-            " bring it back, or move the folder away to begin with another CA"
+            f"{key}, the key of the CA, is missing, and without it no certificate can be "
+            "signed; restore it, or move the folder away to begin with another CA"
         )
     else:
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
@@ -236,9 +239,9 @@ def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) 
 
 
 def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
-    """Return the certificates that the brokers use, and those of their CA, as far as there are any.
+    """Return the certificates that the brokers use and those of their CA, if there are any.
 
-    Those are the user's own files if the configuration names them.
+    If the configuration names files of the user's own, return these.
     """
     own = config.network.tls
     if own.certificate is not None:

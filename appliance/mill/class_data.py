@@ -1,9 +1,9 @@
-"""Create the JVM's class data archive, with which Spark starts in half the time.
+"""Creates the JVM's class data archive, with which Spark starts in half the time.
 
-`make setup` runs `python -m appliance.mill.class_data`. It does a little of the stream's work, so
-that Spark's classes are loaded. The JVM writes them to the archive when it ends. An archive fits
-one JVM and one set of jars. Its name has a digest of both, so another Java finds no archive.
-Without an archive everything works, but Spark starts more slowly.
+`make setup` runs `python -m appliance.mill.class_data`. That command does a little of the stream's
+work, so that Spark's classes are loaded. The JVM writes these classes to the archive when it ends.
+An archive fits only one JVM and one set of jars. The name of the archive contains a digest of both,
+so no other Java uses it. Without an archive everything works, but Spark starts more slowly.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def archive_path(java: JavaRuntime | None, folder: Path = FOLDER) -> Path | None:
-    """Return the path of the archive for a Java, whether or not it exists."""
+    """Return the path of the archive for a Java runtime, whether or not the archive exists."""
     found = find_spec("pyspark")
     if java is None or found is None or found.origin is None:
         return None
@@ -40,7 +40,7 @@ def archive_path(java: JavaRuntime | None, folder: Path = FOLDER) -> Path | None
 
 
 def make(path: Path, java: JavaRuntime) -> None:
-    """Run Spark once, and store the classes it loaded.
+    """Run Spark once, and store the classes that it has loaded.
 
     Raises OSError when the JVM wrote nothing.
     """
@@ -108,29 +108,37 @@ def _run_spark(archive: Path, java: JavaRuntime, folder: Path) -> None:
     session.stop()
     gateway.shutdown()
     jvm: subprocess.Popen[bytes] = gateway.proc
-    # The JVM ends when its standard input does, and writes the archive then.
+    # The JVM ends when its standard input ends, and then writes the archive.
     if jvm.stdin is not None:
         jvm.stdin.close()
     jvm.wait(EXIT_TIMEOUT_S)
 
 
 def main() -> int:
-    """Create the archive unless it exists; return 0 also if this Java cannot create one."""
+    """Create the archive unless it exists. Return 0 even if this Java cannot create one."""
     configure("class-data")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     java = find_java()
     path = archive_path(java)
     if java is None or path is None:
-        logger.error("Java or PySpark is not installed")
+        logger.error(
+            "Java or PySpark is not installed, so no class data archive was made: run `make setup`"
+        )
         return 1
     if path.exists():
         return 0
     try:
         make(path, java)
     except (OSError, subprocess.TimeoutExpired) as error:
-        logger.warning("no class data archive; Spark starts slower", extra=fields(why=error))
+        logger.warning(
+            "the class data archive could not be made, so Spark starts more slowly",
+            extra=fields(why=error),
+        )
         return 0
-    logger.info("class data archive made", extra=fields(bytes=path.stat().st_size))
+    logger.info(
+        "made the class data archive, with which Spark starts faster",
+        extra=fields(bytes=path.stat().st_size),
+    )
     return 0
 
 

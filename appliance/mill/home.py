@@ -12,12 +12,13 @@ from pathlib import Path
 CODE = Path(__file__).resolve().parents[2]
 
 EDITED_VARIABLE = "MILLRACE_EDITED_CONFIG"
-"""The variable that tells a supervisor of which file its configuration is a copy."""
+"""The variable that names, for a supervisor, the file that people edit. The supervisor's own
+configuration file is a copy of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folders of one mill."""
+    """The folders and files of one mill."""
 
     folder: Path
     config_file: Path
@@ -102,7 +103,8 @@ class Home:
 
 
 def find_home(environ: Mapping[str, str] | None = None, config: Path | None = None) -> Home:
-    """Return the mill that the environment names, or the one this code is in."""
+    """Return the mill that the environment or `--config` names, else the mill in the folder of this
+    code."""
     environ = os.environ if environ is None else environ
     folder = Path(environ.get("MILLRACE_HOME") or CODE).absolute()
     named = config or environ.get("MILLRACE_CONFIG")

@@ -1,8 +1,8 @@
-"""Create the cluster id and all secrets, once; they never change.
+"""Creates the cluster id and all secrets once. They never change afterwards.
 
-`make up` and a compose service that the others wait for run this. Every file appears whole or not
-at all, and only its owner can read it. Existing files are not changed, so a second run, even at the
-same time, changes nothing.
+`make up` runs this module, and so does a compose service for which the other services wait. Each
+file is written atomically, and only its owner can read it. Existing files are not changed, so a
+second run, even at the same time, changes nothing.
 """
 
 import os
@@ -20,10 +20,11 @@ from protocol.types import random_uuid, uuid_to_base64
 PASSWORD_BYTES = 24
 FOLDER_MODE = 0o700
 SCHEMA_FILE = "millrace.schema.json"
-"""The schema beside the configuration file, whose first line names it for editors."""
+"""The JSON Schema beside the configuration file. The first line of the configuration file names it
+for editors."""
 
 LOGIN_SECRET = "login_secret"
-"""The secret from which brokers make the salts of unknown users. All brokers have the same one."""
+"""The secret from which brokers make the salts of unknown users. It is the same for all brokers."""
 
 MYSQL_USERS = ("root", "mill", "reader")
 
@@ -39,12 +40,12 @@ In containers the parts run as different users.
 
 
 class InitError(Failure):
-    """The error when ids or secrets cannot be created. Its text says why."""
+    """Raised when ids or secrets cannot be created. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedSecrets:
-    """What `init` created this time, by path below `data/secrets`."""
+    """The ids and secrets that `init` has created in this run, by path below `data/secrets`."""
 
     names: tuple[str, ...]
 
@@ -77,7 +78,7 @@ def write_shipped_config(home: Home) -> bool:
     """Write the shipped configuration file if this mill has none yet; return whether it was
     written.
 
-    A mill of a clone has its file already. An installed mill gets it here, together with the
+    In a clone the file exists already. An installed mill gets the file here, together with the
     folders that the file watches, and the schema that its first line names for editors. Raises
     InitError when a folder or the file cannot be written.
     """
@@ -107,11 +108,11 @@ def read_secret(home: Home, name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         if not home.secrets.exists():
             raise InitError(
-                f"no mill has run in {home.folder} yet; `make up` starts one"
+                f"no mill was ever started in {home.folder}; start it with `make up`"
             ) from error
         reason = getattr(error, "strerror", None) or "no plain text"
         raise InitError(
-            f"data/secrets/{name}: {reason}; `millrace init` makes what is missing"
+            f"data/secrets/{name} cannot be read: {reason}; `millrace init` creates missing files"
         ) from error
     if not text:
         raise InitError(f"data/secrets/{name} is empty; remove it and run `millrace init`")
@@ -119,8 +120,8 @@ def read_secret(home: Home, name: str) -> str:
 
 
 def read_meta_properties(path: Path) -> dict[str, str]:
-    """Read the broker's file that says to which broker a data folder belongs; empty if it is
-    missing."""
+    """Read meta.properties, the broker's file that says to which broker a data folder belongs.
+    Return an empty dictionary if it is missing."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -143,7 +144,8 @@ def _cluster_id(home: Home, parts: list[str]) -> str:
 
 
 def _kept(home: Home, parts: list[str], name: str) -> str:
-    """Return the secret that all brokers share, from the first that has it; empty if none has."""
+    """Return a secret that all brokers share, as the first broker with the secret has it; empty if
+    no broker has it."""
     for part in parts:
         if (home.secrets / part / name).exists():
             return read_secret(home, f"{part}/{name}")
@@ -151,7 +153,8 @@ def _kept(home: Home, parts: list[str], name: str) -> str:
 
 
 def _create(home: Home, name: str, value: str, made: list[str]) -> None:
-    # No line end after the value, because the database images use the whole file as the password.
+    # Write no line end after the value, because the database images use the whole file as the
+    # password.
     if create_once(home.secrets / name, value.encode()):
         made.append(name)
 
@@ -160,12 +163,12 @@ def _make_folder(folder: Path, mode: int) -> None:
     try:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
-        raise InitError(f"{folder}: {error.strerror}") from error
+        raise InitError(f"{folder} cannot be created or written: {error.strerror}") from error
 
 
 def give(home: Home, owners: Mapping[str, tuple[int, int]]) -> None:
-    """Change the owner of each part's secrets to the user and group that the part runs as. Needs
-    root."""
+    """Change the owner of each part's secrets to the user and group as which the part runs. Only
+    root can do this."""
     for part, (user, group) in owners.items():
         folder = home.part_secrets(part)
         for path in (*folder.iterdir(), folder):

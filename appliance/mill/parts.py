@@ -1,8 +1,8 @@
-"""The parts of a mill: which ones a configuration needs, their addresses and their order.
+"""The parts of a mill: the parts that a configuration needs, their addresses and their order.
 
-This module is pure. Start order: databases and brokers first, together with the monitor, which must
-be there if one of them does not start; then collector and stream. Stop order: parts that produce
-work first, parts that store results last.
+This module is pure. Databases and brokers start first, together with the monitor, so that the
+monitor can show if one of them does not start. The collector and the stream start afterwards. Parts
+that produce work stop first, and parts that store results stop last.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ MYSQL_IN_CONTAINER = 3306
 
 
 class ProbeKind(StrEnum):
-    """How to ask a part if it works."""
+    """The ways to ask a part whether it works."""
 
     HTTP = "http"
     REDIS = "redis"
@@ -32,7 +32,7 @@ class ProbeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process of the mill. `ports` maps the setting that names a port to the port."""
+    """One process of the mill. `ports` maps the name of a setting to the port that it sets."""
 
     name: str
     probe: ProbeKind
@@ -44,20 +44,20 @@ class Part:
     start_timeout_ms: int
     stop_timeout_ms: int
     takes_turns: bool = False
-    """Whether this is one of several parts that replace each other.
+    """True if this is one of several parts that can do each other's work, such as brokers.
 
     No two such parts are stopped at the same time.
     """
 
     @property
     def address(self) -> str:
-        """Return the address that the probe asks, as text for people."""
+        """Return the address to which the probe connects, as text for people."""
         return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where parts run: as child processes on this machine, or each in a container."""
+    """The placement of the parts: as child processes on this machine, or each in a container."""
 
     in_containers: bool = False
 
@@ -72,17 +72,18 @@ class Placement:
 
 
 def broker_ids(config: MillConfig) -> tuple[int, ...]:
-    """Return the ids of the bundled brokers; none when an existing cluster is used."""
+    """Return the ids of the bundled brokers; empty if the mill uses an existing cluster."""
     return config.cluster.broker_ids if config.cluster.bootstrap_servers is None else ()
 
 
 def broker_names(config: MillConfig) -> tuple[str, ...]:
-    """Return the parts of the bundled brokers; none when an existing cluster is used."""
+    """Return the names of the bundled brokers' parts; empty if the mill uses an existing
+    cluster."""
     return tuple(f"{BROKER_PREFIX}{number}" for number in broker_ids(config))
 
 
 def first_voters(config: MillConfig) -> tuple[int, ...]:
-    """Return the brokers that vote in a new cluster. The others join it afterwards.
+    """Return the brokers that vote in a new cluster. All other brokers join the cluster afterwards.
 
     An even number of voters survives no more failures than one voter less.
     """
@@ -126,7 +127,8 @@ def monitor_port(config: MillConfig) -> int:
 
 
 def status_ports(config: MillConfig) -> dict[str, int]:
-    """Return the health check address of each optional part, whether or not it is configured."""
+    """Return the port of the health check of each optional part, whether or not the part is
+    configured."""
     first = config.ports.broker_status
     ids = sorted({*range(1, REPLICAS + 1), *broker_ids(config)})
     brokers = {f"{BROKER_PREFIX}{number}": first + number - 1 for number in ids}
@@ -200,8 +202,8 @@ def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
                 ),
                 0,
                 2,
-                # Recovery after a power cut reads whole segments, so give the broker ten minutes to
-                # start.
+                # Recovery after a power cut reads whole segments, so a broker may take ten minutes
+                # to start.
                 600_000,
             ),
             takes_turns=len(ids) > 1,
@@ -227,6 +229,6 @@ def _http(
         start_rank=start_rank,
         stop_rank=stop_rank,
         start_timeout_ms=start_timeout_ms,
-        # One of several brokers first moves its leaderships, which can take 30 s.
+        # A broker of a cluster first moves its leaderships, which can take 30 s.
         stop_timeout_ms=40_000,
     )

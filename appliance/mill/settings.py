@@ -1,7 +1,7 @@
 """The settings of each part's process: its section of the file, with addresses and secrets added.
 
-A part gets exactly what it needs, as one JSON object on an inherited descriptor. It never reads the
-configuration file, and its arguments and environment have no secrets.
+A part gets exactly the settings that it needs, as one JSON object on an inherited descriptor. A
+part never reads the configuration file, and its arguments and environment contain no secrets.
 """
 
 import json
@@ -45,8 +45,8 @@ WISH = (sys.executable, "-m", "appliance", "--config")
 class Mill:
     """One mill: its folders, its checked configuration, and where its parts are.
 
-    `sha256` is the hash, in hexadecimal, of the bytes that the configuration was read from. It is
-    never made from a second reading of the file, which can have changed.
+    `sha256` is the hash, in hexadecimal, of the bytes from which the configuration was parsed. The
+    file is not read again for it, because it can have changed.
     """
 
     home: Home
@@ -88,22 +88,22 @@ def encode_settings(settings: dict[str, Any]) -> bytes:
 
 
 def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
-    """Return one broker's settings; one of several also has a listener for the others and their
-    addresses."""
+    """Return one broker's settings. A broker of a cluster also has a listener for the other
+    brokers, and their addresses."""
     number = int(part.removeprefix(BROKER_PREFIX))
     cluster, ports, bind = mill.config.cluster, mill.config.ports, mill.placement.bind_host
     index = number - 1
     host = mill.placement.host_of(part)
     listeners = {
-        # Clients outside of the mill reach every broker on this machine.
+        # Programs outside of the mill reach every broker at an address of this machine.
         "HOST": _listener(bind, ports.host + index, LOOPBACK),
         "MILL": _listener(bind, ports.mill + index, host),
     }
     others = voters(mill.config, mill.placement)
     joins = bool(others) and joins_cluster(mill.home, mill.config, number)
     if not joins:
-        # A new cluster is made by all brokers that these settings name. Brokers of a cluster that
-        # exists find the others in its log.
+        # The brokers in these settings form a new cluster. The brokers of an existing cluster find
+        # each other in the cluster's log.
         first = {*first_voters(mill.config), number}
         others = {one: where for one, where in others.items() if one in first}
     if others:
@@ -151,7 +151,7 @@ def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:
 
 
 def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
-    """Return the collector's settings; globs are relative to the mill's folder."""
+    """Return the collector's settings. Globs are relative to the mill's folder."""
     config = mill.config
     return {
         **collector_wish(mill),
@@ -165,16 +165,18 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
 
 
 def _reload(mill: Mill, option: str) -> dict[str, Any]:
-    """Return the file that a part follows, and the command that prints the part's settings.
+    """Return the file that a part watches, and the command that prints the part's settings when the
+    file has changed.
 
-    `option` is the option of `wish` that names the part.
+    `option` is the option of the command `wish` that names the part.
     """
     file = mill.home.config_file
     return {
         "file": str(file),
         "command": [*WISH, str(file), "wish", option],
         "sha256": mill.sha256,
-        # The copy of an edited file is always replaced as a whole.
+        # The copy of an edited file is always replaced atomically, so the part need not wait until
+        # it is complete.
         **({"settled_ms": 0} if file == mill.home.started_config else {}),
     }
 
@@ -190,7 +192,7 @@ def collector_wish(mill: Mill) -> dict[str, Any]:
 
 
 def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
-    """Return the stream's settings; the stream owns the data in the sinks."""
+    """Return the stream's settings, with the database user that may write counts."""
     config, file = mill.config, str(mill.home.config_file)
     java = find_java()
     return {
@@ -221,7 +223,8 @@ def stream_wish(mill: Mill) -> dict[str, Any]:
 
 
 def stream_check_settings(mill: Mill) -> dict[str, Any]:
-    """Return the settings for checking the stream's expressions: no secrets, no addresses."""
+    """Return the settings for a check of the stream's expressions. They contain no secrets and no
+    addresses."""
     java = find_java()
     return {
         "section": mill.config.stream.model_dump(mode="json", by_alias=True),
@@ -239,8 +242,8 @@ def _class_data(java: JavaRuntime | None) -> str | None:
 
 
 def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
-    """Return the monitor's settings; it reads everything, and changes the cluster only if
-    allowed."""
+    """Return the monitor's settings. The monitor reads everything, and changes the cluster only if
+    the configuration allows it."""
     config = mill.config
     file = mill.home.config_file
     section = config.monitor.model_dump(mode="json", by_alias=True)
@@ -297,8 +300,8 @@ def monitor_wish(mill: Mill) -> dict[str, Any]:
 def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
     """Return the settings for connecting to MySQL and Redis as `user`.
 
-    `secrets_of` is the part whose secrets are used. The user `reader` of Redis has no secret,
-    because everyone on this machine may read the mill's keys.
+    `secrets_of` is the part whose secrets are used. The user `reader` of Redis has no password,
+    because every account of this machine may read the mill's keys.
     """
     sinks, home = mill.config.sinks, mill.home
     found: dict[str, Any] = {"mysql": None, "redis": None}
@@ -347,7 +350,7 @@ def _revealed(secret: SecretStr | None) -> str | None:
 
 
 def topics_for(config: MillConfig, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return what a part needs in order to create its topics."""
+    """Return the names and settings of the topics that a part creates."""
     listed = {topic.name: topic for topic in config.topics}
     found = []
     for name in names:
@@ -364,7 +367,8 @@ def topics_for(config: MillConfig, names: tuple[str, ...]) -> list[dict[str, Any
 
 
 def _settings_text(settings: dict[str, Scalar]) -> dict[str, str]:
-    """Write each value in Kafka's spelling; unknown keys belong to a foreign cluster."""
+    """Return each value in Kafka's spelling. Unknown keys belong to an existing cluster and are
+    kept."""
     if not check_topic_settings(settings):
         return topic_settings_text(settings)
     return {

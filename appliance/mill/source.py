@@ -1,16 +1,16 @@
-"""The commit that the running code was made from."""
+"""Finds the commit from which the running code was made."""
 
 import subprocess
 from pathlib import Path
 
 NOTED = "COMMIT"
-"""The file in which a built wheel has its commit."""
+"""The name of the file in which a built wheel contains its commit."""
 
 GIT_S = 5.0
 
 
 def commit_of(code: Path) -> str | None:
-    """Return the short id of the code's commit; None if neither a file nor git has it.
+    """Return the short id of the code's commit; None if neither the file nor git knows it.
 
     A checkout with uncommitted changes has `+` after its id.
     """

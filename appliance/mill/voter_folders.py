@@ -1,7 +1,8 @@
-"""Reads from the brokers' data folders who votes in their cluster, without starting any of them.
+"""Reads the voters of a cluster from the data folders of its brokers, without starting any broker.
 
 The voters of the metadata quorum are stored on the disk and not in the configuration. So a command
-can compare the two before it starts anything. Each broker repeats this check when it starts.
+can compare the stored voters with the configuration before it starts anything. Each broker repeats
+this check when it starts.
 """
 
 from collections.abc import Iterable
@@ -27,10 +28,10 @@ class StoredVoters:
 
 
 def stored_voters(folder: Path) -> StoredVoters | None:
-    """Return who votes in the cluster that a broker's data folder belongs to.
+    """Return the voters of the cluster to which a broker's data folder belongs.
 
-    Return None for a new folder or one of a broker that has just joined. Return None for an
-    unreadable one too, because its broker reports that.
+    Return None for a new folder, and for the folder of a broker that has just joined. Return None
+    for an unreadable folder too, because the broker reports that itself.
     """
     metadata = folder / METADATA
     try:
@@ -44,9 +45,10 @@ def stored_voters(folder: Path) -> StoredVoters | None:
 
 
 def newest_voters(home: Home, ids: Iterable[int]) -> StoredVoters | None:
-    """Return who votes according to the newest snapshot in the folders of these brokers.
+    """Return the voters in the newest snapshot in the folders of these brokers.
 
-    A broker that was stopped can have an older one. Each change of the voters is in a snapshot.
+    A broker that was stopped can have an older snapshot. Each change of the voters is in a
+    snapshot.
     """
     found = (stored_voters(home.part_data(f"{BROKER_PREFIX}{number}")) for number in ids)
     return max(
@@ -57,9 +59,9 @@ def newest_voters(home: Home, ids: Iterable[int]) -> StoredVoters | None:
 def joins_cluster(home: Home, config: MillConfig, number: int) -> bool:
     """Return whether a broker with an empty folder joins the others (decision 0151).
 
-    It does so if the others have a cluster in which it does not vote. If there is no cluster yet,
-    the first brokers make one, and all others join it. The word has no effect on a folder that is
-    not empty.
+    It joins if the other brokers have a cluster in which it is not a voter. If there is no cluster
+    yet, the first brokers form one, and all others join it. The setting has no effect on a folder
+    that is not empty.
     """
     known = newest_voters(home, broker_ids(config))
     voters = first_voters(config) if known is None else known.ids

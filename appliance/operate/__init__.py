@@ -1,1 +1,1 @@
-"""Start, follow and stop a whole mill, from outside of its supervisor."""
+"""Starts, follows and stops a whole mill, by means of its supervisor."""

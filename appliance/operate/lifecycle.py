@@ -1,8 +1,9 @@
-"""Follow and stop the whole mill from outside of the supervisor.
+"""Follows and stops the whole mill from outside of the supervisor.
 
-`starting.start` starts the supervisor in the background, `wait_healthy` follows it, `stop` ends it
-and what an earlier one left behind. Each can be called at any time, in any state. Nothing here
-needs the configuration, so `status` and `down` answer without loading the checks.
+`starting.start` starts the supervisor in the background. `wait_healthy` follows it. `stop` ends it,
+together with processes of an earlier supervisor. Each function can be called at any time, in any
+state. This module does not need the configuration, so `status` and `down` answer without loading
+the checks.
 """
 
 import fcntl
@@ -24,20 +25,21 @@ CRASHES_TO_GIVE_UP = 4
 REASON_CHARS_MAX = 160
 
 IN_VAIN = "lines-lost: "
-"""The beginning of a part's reason if the part waits for lost data."""
+"""The beginning of the reason that a part reports while it waits for lost data."""
 
 IN_VAIN_S = 30.0
-"""How long brokers may report lost lines after a start, until they know all their data."""
+"""The seconds for which brokers may report lost lines after a start, until they know all their
+data."""
 
 _PROBLEM = re.compile(r"[a-z]+(-[a-z]+)*: ")
 
 
 class StartFailed(Exception):
-    """The error when the mill was started, but some part does not become healthy."""
+    """Raised when the mill was started, but a part does not become healthy."""
 
 
 class StillStopping(Exception):
-    """The error when parts have not ended in time. The supervisor continues to stop them."""
+    """Raised when parts have not ended in time. The supervisor continues to stop them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,15 @@ class MillProgress:
 
 
 def is_running(home: Home) -> bool:
-    """Return whether a supervisor runs: it holds the lock, and pid files can be stale."""
+    """Return whether a supervisor runs. A running supervisor has locked a file; the file with its
+    process id can be outdated."""
     try:
         descriptor = os.open(home.lock_file, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
-        # A shared lock, so that two processes that look at the same time do not see each other as a
-        # supervisor.
+        # Take a shared lock, so that two processes that check at the same time do not take each
+        # other for a supervisor.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
@@ -94,8 +97,8 @@ def wait_healthy(
         if crashes is None:
             # Do not count the crashes before this call, because they do not belong to this start.
             crashes = {entry["part"]: entry["restarts"] for entry in entries}
-        # A part that waits for its turn to restart is healthy with its old settings, so wait for
-        # its restart too.
+        # A part that waits for its turn to restart is healthy with its old settings. Wait for its
+        # restart too.
         waiting = [one for one in entries if one["state"] != "healthy" or one.get("starts_anew")]
         if on_progress:
             names = ", ".join(_waiting_text(entry) for entry in waiting)
@@ -111,13 +114,13 @@ def wait_healthy(
         _refuse_waiting_in_vain(waiting, in_vain_since_s)
         if time.monotonic() >= deadline:
             reasons = "; ".join(f"{e['part']}: {e['reason'] or e['state']}" for e in waiting)
-            raise TimeoutError(f"not healthy within {timeout_s:.0f} s: {reasons}")
+            raise TimeoutError(f"the mill is not healthy after {timeout_s:.0f} s: {reasons}")
         time.sleep(POLL_S)
 
 
 def _refuse_waiting_in_vain(waiting: list[dict[str, Any]], since_s: dict[str, float]) -> None:
-    """Remember since when parts wait for lost data, and raise StartFailed if a part waited
-    too long."""
+    """Record since when parts wait for lost data. Raise StartFailed if a part has waited too
+    long."""
     now_s = time.monotonic()
     in_vain = {entry["part"]: entry for entry in waiting if entry["reason"].startswith(IN_VAIN)}
     for name in since_s.keys() - in_vain.keys():
@@ -129,7 +132,8 @@ def _refuse_waiting_in_vain(waiting: list[dict[str, Any]], since_s: dict[str, fl
 
 
 def _waiting_text(entry: dict[str, Any]) -> str:
-    """Return the name of a part, with its reason while it works or if it cannot work."""
+    """Return the name of a part and, while it starts or if it cannot work, the reason that it
+    reports."""
     reason = entry["reason"]
     is_told = reason and (entry["state"] == "healthy" or _PROBLEM.match(reason))
     return f"{entry['part']} ({reason[:REASON_CHARS_MAX]})" if is_told else str(entry["part"])
@@ -144,20 +148,21 @@ def _failure_text(home: Home, entry: dict[str, Any]) -> str:
 def stop(
     home: Home, timeout_s: float, on_progress: Callable[[MillProgress], None] | None = None
 ) -> bool:
-    """Stop everything that runs; False if nothing ran. Raises StillStopping when time is up."""
+    """Stop everything that runs. Return False if nothing ran. Raises StillStopping when the time is
+    up."""
     deadline = time.monotonic() + timeout_s
     was_running = is_running(home)
     if was_running:
         try:
             control.ask(home.socket, {"command": "stop"})
         except control.NoSupervisor:
-            # The supervisor is starting, ending or stuck. SIGTERM means the same to it.
+            # The supervisor is starting, ending or stuck. In each case SIGTERM asks it to stop.
             if record := read_record(home.pid_file):
                 record.signal(signal.SIGTERM)
     while is_running(home):
         _tell_stopping(home, on_progress)
         if time.monotonic() >= deadline:
-            raise StillStopping(f"not everything has stopped within {timeout_s:.0f} s")
+            raise StillStopping(f"some parts have not stopped within {timeout_s:.0f} s")
         time.sleep(POLL_S)
     had_leftovers = bool(end_leftovers(home))
     for stale in (home.pid_file, home.socket, *home.run.glob("*.json")):
@@ -191,8 +196,7 @@ def _tell_stopping(home: Home, on_progress: Callable[[MillProgress], None] | Non
 
 
 def end_leftovers(home: Home) -> list[str]:
-    """Stop parts whose supervisor was killed. A supervisor that starts in the meantime does the
-    same."""
+    """Stop parts whose supervisor was killed. A new supervisor does the same at its start."""
     import asyncio
 
     return asyncio.run(children.end_leftovers(home)) if children.leftovers(home) else []

@@ -22,7 +22,7 @@ SUPERVISOR_START_S = 20.0
 
 
 class StartRefused(Exception):
-    """The error when the mill cannot be started. `checks` say why, each with its remedy."""
+    """Raised when the mill cannot be started. `checks` has the reasons, each with its remedy."""
 
     def __init__(self, checks: list[Check]) -> None:
         self.checks = checks
@@ -32,11 +32,12 @@ class StartRefused(Exception):
 def start(mill: Mill, data: bytes) -> None:
     """Start the supervisor in the background. Raises StartRefused before anything has changed.
 
-    `data` is the content of the file that was checked and made into `mill`. The parts start with
-    exactly that. If the file is saved in the meantime, the supervisor sees it as a change.
+    `data` is the content of the file from which `mill` was made after the checks. The parts start
+    with exactly this content. If the file is saved in the meantime, the supervisor handles it as a
+    change.
     """
     home = mill.home
-    # Parts without a supervisor hold ports, so they end before the ports are checked.
+    # Parts without a supervisor still use ports, so end them before the ports are checked.
     end_leftovers(home)
     if faults := before_start(mill):
         raise StartRefused(faults)
@@ -75,8 +76,8 @@ def start(mill: Mill, data: bytes) -> None:
                 break
             time.sleep(POLL_S)
         else:
-            # The supervisor outlives this process, so mark it as ended; otherwise Python would warn
-            # that nothing waited for it.
+            # The supervisor continues after this process has ended. Mark it as ended, because
+            # Python would otherwise warn that nothing waited for it.
             process.returncode = 0
             return
     lines = "\n".join(f"  {line}" for line in tail(home.part_log("supervisor"), 8))

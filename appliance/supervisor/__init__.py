@@ -1,1 +1,1 @@
-"""Start the parts in order, watch them, restart them, and stop them in order."""
+"""Starts the parts in order, watches and restarts them, and stops them in order."""

@@ -1,7 +1,7 @@
-"""Compare two configurations: which parts must restart, and which keys differ.
+"""Compares two configurations: which parts must restart, and which keys differ.
 
-A part restarts when its settings or its address change. Settings that it applies while it runs do
-not count.
+A part must restart if its settings or its address change. Settings that the part can apply while it
+runs are left out of the comparison.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ from stream.config.settings import StreamSection
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Names of parts, each list in the order of starting.
+    """The differences between two configurations, as names of parts, each list in the order of
+    starting.
 
     `in_turn`: the changed parts that restart one after the other, at the same addresses.
     """
@@ -49,7 +50,7 @@ class Differences:
 
 
 def differences(started: Mill, wanted: Mill) -> Differences:
-    """Return what must change in a mill that runs with `started`. Raises InitError."""
+    """Return the changes that a mill with the configuration `started` needs. Raises InitError."""
     before = {part.name: part for part in started.parts}
     after = {part.name: part for part in wanted.parts}
     changed = tuple(
@@ -74,12 +75,12 @@ def differences(started: Mill, wanted: Mill) -> Differences:
 def _settings_at_start(mill: Mill, name: str) -> dict[str, Any]:
     """Return a part's settings, without those that it applies while it runs."""
     if name in SERVERS:
-        # Redis and MySQL have no settings but their port.
+        # The only setting of Redis and MySQL is their port.
         return {}
     settings = settings_for(mill, name)
     if name.startswith(BROKER_PREFIX):
-        # A running broker finds others in the metadata log, so it needs no restart for them. Only
-        # a broker that was alone becomes one of several by a restart.
+        # A running broker finds other brokers in the metadata log, so it need not restart for them.
+        # Only a broker that was configured alone must restart to become one of several.
         settings = {**settings, "voters": bool(settings["voters"]), "joins": None}
     if name == "stream":
         live = {StreamSection.model_fields[key].alias or key for key in LIVE_KEYS}

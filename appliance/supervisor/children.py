@@ -1,7 +1,7 @@
-"""Start the parts' processes, and end those that an earlier supervisor left behind.
+"""Starts the parts' processes, and ends the processes of an earlier supervisor.
 
-Each child leads a separate process group, so everything it starts can be ended with it. It ends
-when its supervisor dies. `data/run/<part>.json` has the record of its process.
+Each child leads a process group of its own, so that all processes that it starts can be ended with
+it. A child ends when its supervisor dies. `data/run/<part>.json` has the record of its process.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from appliance.supervisor.logs import open_log
 from protocol.log import fields
 
 LEFTOVER_STOP_S = 40.0
-"""How long a part of an earlier supervisor may take to end before it is killed."""
+"""The seconds that a part of an earlier supervisor may take to end before it is killed."""
 KILLED_WAIT_S = 5.0
 POLL_S = 0.05
 
@@ -55,8 +55,8 @@ async def start(home: Home, part: str, command: list[str] | None = None) -> Proc
         try:
             record.write(home.part_record(part))
         except OSError as error:
-            # The process runs although its record could not be written, so the start has not
-            # failed. If the supervisor is killed, the process ends too.
+            # The process runs although its record could not be written, so this is not a failed
+            # start. If the supervisor is killed, the process ends too.
             logger.warning(
                 "the process of a part could not be recorded on disk",
                 extra=fields(part=part, why=error),
@@ -65,7 +65,8 @@ async def start(home: Home, part: str, command: list[str] | None = None) -> Proc
 
 
 def end_group(pid: int, number: signal.Signals) -> None:
-    """Signal every process in the group that a child leads; ignore processes that are gone."""
+    """Send a signal to every process in the group that a child leads. Processes that have ended are
+    ignored."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -73,7 +74,8 @@ def end_group(pid: int, number: signal.Signals) -> None:
 
 
 def leftovers(home: Home) -> dict[str, ProcessRecord]:
-    """Return the parts of an earlier supervisor that still run."""
+    """Return the parts of an earlier supervisor that still run, with the records of their
+    processes."""
     found = {}
     for path in sorted(home.run.glob("*.json")):
         record = read_record(path)
@@ -83,14 +85,16 @@ def leftovers(home: Home) -> dict[str, ProcessRecord]:
 
 
 async def end_leftovers(home: Home, timeout_s: float = LEFTOVER_STOP_S) -> list[str]:
-    """Stop parts of an earlier supervisor, kill those that do not stop, and return their names.
+    """Stop the parts of an earlier supervisor, and kill those that do not stop in time. Return the
+    names of all of them.
 
-    These parts got SIGTERM when their supervisor died, but a database can need a while to end.
+    These parts got SIGTERM when their supervisor died, but a database can take some time to end.
     """
     found = leftovers(home)
     for name, record in found.items():
         logger.warning(
-            "stopping a part of an earlier run first", extra=fields(part=name, pid=record.pid)
+            "a part of an earlier run still runs; it is stopped before the start",
+            extra=fields(part=name, pid=record.pid),
         )
         record.signal(signal.SIGTERM)
     await asyncio.to_thread(_wait_for_end, found.values(), timeout_s)

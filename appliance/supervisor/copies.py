@@ -1,7 +1,8 @@
-"""Ask the bundled brokers about replicas: how many lag, and which brokers are needed.
+"""Asks the bundled brokers about replicas: how many partitions are out of sync, and which brokers
+are needed for writes.
 
-Every broker answers for the whole cluster from the metadata it has. The answer with the newest
-metadata is used.
+Every broker answers for the whole cluster, from the metadata that it has. The answer with the
+newest metadata is used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from appliance.supervisor.effects import Readiness
 from protocol.status import StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 2.0
-"""The time-out for the `/status` of a broker, which can be frozen."""
+"""The time-out in seconds for the `/status` of a broker, which can be frozen."""
 
 Addresses = Mapping[str, tuple[str, int]]
 """The address of each part's `/status`, by the name of the part."""
@@ -21,7 +22,7 @@ Addresses = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class NeededReplicas:
-    """Partitions that would accept no writes or have no leader if a broker were stopped."""
+    """The partitions that would accept no writes or have no leader if a broker were stopped."""
 
     count: int
     partitions: tuple[str, ...]
@@ -43,8 +44,9 @@ class ReplicaReport:
 
 
 def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailable]:
-    """Ask all brokers at the same time. The call waits for the slowest, at most some seconds."""
-    # Imported here, because most commands ask no broker.
+    """Ask all brokers at the same time. This takes as long as the slowest answer, at most some
+    seconds."""
+    # Import this module only here, because most commands ask no broker.
     from concurrent.futures import ThreadPoolExecutor
 
     def ask(address: tuple[str, int]) -> dict[str, Any] | StatusUnavailable:
@@ -60,7 +62,8 @@ def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailab
 
 
 def copies_by(told: Iterable[Mapping[str, Any]]) -> ReplicaReport | None:
-    """Return the broker's answer with the newest metadata; None if no broker is in service."""
+    """Return the report with the newest metadata in these answers; None if no broker is in
+    service."""
     known = [one for one in told if "copies" in one]
     if not known:
         return None
@@ -95,6 +98,6 @@ def readiness(addresses: Addresses) -> Readiness:
 
 
 def copies(addresses: Addresses) -> ReplicaReport | None:
-    """Return the answer with the newest metadata; None if no broker answers."""
+    """Ask all brokers. Return the report with the newest metadata; None if no broker answers."""
     told = statuses(addresses).values()
     return copies_by(one for one in told if not isinstance(one, StatusUnavailable))

@@ -1,22 +1,23 @@
 """The supervisor's core decides what to start, probe, restart and stop, and when.
 
-This module is pure: time comes as `now_ms`, chance as a `random.Random`, outputs are effects that
-the driver performs in the given order. A part moves through these states:
+This module is pure: the time is the argument `now_ms`, randomness comes from a `random.Random`, and
+the outputs are effects that the driver performs in order. A part moves through these states:
 
     WAITING ─▶ STARTING ─▶ HEALTHY ◀─▶ UNHEALTHY
        ▲          │           │            │        any live state ─▶ STOPPING ─▶ STOPPED
        │          ▼           ▼            ▼        exit code 75 or 2 ─▶ FAILED
        └────────── BACKING_OFF ◀───────────┘
 
-A part waits until every part of a lower start rank has been healthy once. If one of those dies
-later, the part keeps running, because each part copes with the absence of the others. A part that
-answers "not ready" is left alone, however long that lasts. A part that gives no answer at all for
+A part waits until every part of a lower start rank has been healthy once. If a part of a lower rank
+ends later, the part keeps running, because each part can wait for the others. A part that answers
+"not ready" is not restarted, however long this lasts. A part that gives no answer at all for
 `HANG_MS` is killed and started again.
 
 Parts that take turns (the brokers of a cluster) are asked to stop one at a time. The next one stops
-when the one before has ended. If `replace` restarts them, all brokers must also be healthy and all
-replicas in sync (`turns`). When the whole mill stops, no broker waits for replicas: the parts that
-produce have ended before, and the last brokers cannot have in-sync replicas.
+when the previous one has ended. If `replace` restarts them, all brokers must also be healthy and
+all replicas in sync (`turns`). When the whole mill stops, no broker waits for replicas, because the
+parts that produce records have ended before, and the replicas of stopped brokers cannot get in
+sync.
 """
 
 import random
@@ -45,7 +46,7 @@ EXIT_FENCED = 75
 
 
 class Supervisor:
-    """The state of all parts. Every method returns what the driver must do now."""
+    """The state of all parts. Every method returns the effects that the driver must perform now."""
 
     def __init__(self, parts: Iterable[Part], chance: random.Random) -> None:
         self.parts = {part.name: PartEntry(part) for part in parts}
@@ -56,7 +57,8 @@ class Supervisor:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The latest time for the next `tick`; None if only a method call can change anything."""
+        """The time at which the caller must call `tick` at the latest; None if nothing changes
+        without another call."""
         moments: list[int | None] = [self.turns.next_deadline_ms]
         for entry in self.parts.values():
             moments += [entry.act_at_ms, None if entry.is_asked else entry.probe_at_ms]
@@ -85,15 +87,15 @@ class Supervisor:
         return effects
 
     def on_started(self, name: str, pid: int, now_ms: int) -> list[Effect]:
-        """Handle that a process was started."""
+        """Handle the start of a part's process."""
         entry = self.parts[name]
         entry.pid = pid
         return [Note(name, f"started as process {pid}")]
 
     def on_exit(self, name: str, code: int, now_ms: int) -> list[Effect]:
-        """Handle that a process ended or could not be started.
+        """Handle the end of a part's process, or a process that could not be started.
 
-        A negative code is the signal that ended it.
+        A negative code is the number of the signal that ended the process.
         """
         entry = self.parts[name]
         effects: list[Effect] = []
@@ -167,10 +169,8 @@ class Supervisor:
 
     @property
     def round_ended(self) -> str:
-        """The reason why some parts were not restarted although their round is over.
-
-        It is empty if all parts were restarted.
-        """
+        """The reason why a round of restarts has ended before all parts were restarted; empty if
+        all were restarted."""
         waiting = [entry.part.name for entry in self._awaiting_turns()]
         if not self.turns.is_over or not waiting:
             return ""
@@ -181,7 +181,7 @@ class Supervisor:
         )
 
     def reason_of(self, entry: PartEntry) -> str:
-        """Return why a part is in its state, or still waits for its turn."""
+        """Return the reason for a part's state, or the reason why it still waits for its turn."""
         if entry.reason or not entry.awaits_its_turn or not self.turns.waits_for:
             return entry.reason
         if self.turns.is_over:
@@ -221,8 +221,8 @@ class Supervisor:
         effects: list[Effect] = []
         entry.starts_again = False
         if entry.awaits_its_turn:
-            # A later start uses the configuration that is in effect at that time, so forget the
-            # waiting replacement.
+            # A later start uses the configuration that is in effect then, so forget the waiting
+            # replacement.
             entry.successor = None
         if entry.state not in LIVE:
             entry.state, entry.act_at_ms, entry.reason = PartPhase.STOPPED, None, ""
@@ -235,9 +235,9 @@ class Supervisor:
         """Replace all parts by `parts`.
 
         Changed parts restart, and parts that are no longer in the list are stopped and removed.
-        Parts that must end are stopped in stop order, all of them before any of them starts again.
-        Parts that take turns and keep their address restart one after the other instead. Parts that
-        are neither changed nor new keep running.
+        Parts that must end are stopped in stop order. None of them starts again before all of them
+        have ended. Parts that take turns and keep their address restart one after the other
+        instead. Unchanged parts keep running.
         """
         if self.is_stopping:
             return []
@@ -255,11 +255,12 @@ class Supervisor:
         return self.tick(now_ms)
 
     def restart_in_turns(self, names: Collection[str], now_ms: int) -> list[Effect]:
-        """Restart these parts one after the other, while the others do their work.
+        """Restart these parts one after the other, while the other parts of their kind do their
+        work.
 
-        Parts without a process, for example those that were stopped by hand, start at once.
-        If a round runs, or has ended before all parts had their turn, it continues with the parts
-        that still wait, and no part is added.
+        Parts without a process, for example those that the user has stopped, start at once. If a
+        round is running, or has ended before all its parts were restarted, that round continues
+        with the parts that still wait, and no part is added.
         """
         if self.is_stopping:
             return []
@@ -280,7 +281,7 @@ class Supervisor:
                 entry.successor,
                 restarts=entry.restarts,
                 last_exit_code=entry.last_exit_code,
-                # Other brokers do its work in the meantime, so no part waits for it.
+                # Other brokers do the work of this part in the meantime, so no part waits for it.
                 was_healthy=entry.was_healthy and entry.awaits_its_turn,
             )
 
@@ -313,7 +314,8 @@ class Supervisor:
             effects.append(ProbePart(name))
 
     def _missing_for(self, entry: PartEntry) -> list[str]:
-        """Return parts of lower rank that were never healthy, and parts that must end first."""
+        """Return the parts of lower start rank that were never healthy, and the parts that must end
+        before this part starts."""
         return [
             other.part.name
             for other in self.parts.values()
@@ -337,10 +339,10 @@ class Supervisor:
                 effects += one_part.begin_stop(entry, now_ms)
 
     def _awaiting_turns(self, controller: str | None = None) -> list[PartEntry]:
-        """Return parts that will restart while others do their work.
+        """Return the parts that wait to restart while other parts do their work.
 
-        Parts that are not healthy come first, because their new settings can heal them. The active
-        controller comes last, so that the controller changes only once.
+        Parts that are not healthy come first, because their new settings can repair them. The
+        active controller comes last, so that the controller changes only once.
         """
         waiting = [entry for entry in self.parts.values() if entry.awaits_its_turn]
         return sorted(
@@ -349,7 +351,7 @@ class Supervisor:
         )
 
     def _take_turns(self, now_ms: int, effects: list[Effect]) -> None:
-        """Restart the next part whose turn has come.
+        """Restart the next part of the round if it may stop now.
 
         A part that is not healthy restarts at once. A healthy part waits until all parts of its
         kind are healthy and all replicas are in sync.
@@ -373,7 +375,7 @@ class Supervisor:
                 effects += self.turns.look(tuple(entry.part.name for entry in kind), now_ms)
 
     def _is_a_turn_taken(self) -> bool:
-        """Return whether one of the parts that take turns is being stopped."""
+        """Return whether a part that takes turns is being stopped."""
         return any(
             entry.part.takes_turns and entry.state is PartPhase.STOPPING
             for entry in self.parts.values()

@@ -1,8 +1,8 @@
 """The supervisor's process: it performs the core's effects on one event loop.
 
-It holds `data/supervisor.lock` as long as it lives, so there is never a second supervisor. It
-answers the command line on `data/supervisor.sock`, and stops the mill in order on SIGTERM or
-SIGINT. If it is killed, the kernel ends its children.
+The process locks `data/supervisor.lock` as long as it runs, so there is never a second supervisor.
+It answers the command line on `data/supervisor.sock`, and stops the mill in order on SIGTERM or
+SIGINT. If the process is killed, the kernel ends its children.
 """
 
 import asyncio
@@ -49,14 +49,15 @@ ROTATE_EVERY_S = 10.0
 IDLE_WAIT_S = 3_600.0
 WORDS_LINES_MAX = 50
 LOOKED_AT_S = 0.5
-"""How long `lifecycle.is_running` may lock the file. It takes far less than this."""
+"""The time in seconds for which `lifecycle.is_running` may lock the file. It needs far less
+time."""
 LOCK_PAUSE_S = 0.01
 
 logger = logging.getLogger(__name__)
 
 
 class MillAlreadyRunning(Exception):
-    """The error when another supervisor runs this mill."""
+    """Raised when another supervisor runs this mill."""
 
 
 def take_lock(home: Home) -> int:
@@ -108,7 +109,7 @@ class Driver:
         self._over = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until everything has been stopped. The caller holds the lock."""
+        """Run until everything has been stopped. The caller has taken the lock."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop, number.name)
@@ -190,7 +191,7 @@ class Driver:
 
     async def _await_exit(self, name: str, process: Process) -> None:
         code = await process.wait()
-        # Processes that the part has left behind must end before its successor starts.
+        # End the processes that the part has left behind before its successor starts.
         children.end_group(process.pid, signal.SIGKILL)
         if self._processes.get(name) is process:
             del self._processes[name]
@@ -204,7 +205,8 @@ class Driver:
             return
         answer, reason = await probe(entry.part, self.home)
         if process is None or self._processes.get(name) is not process:
-            # The answer came from a process that is gone, or from another program on the same port.
+            # The answer came from a process that has ended, or from another program on the same
+            # port.
             return
         self._enqueue(self.core.on_probe(name, answer, reason, self._now_ms()))
 
@@ -238,8 +240,8 @@ class Driver:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            # After a failed task the supervisor's state is unreliable. If it ends, the kernel ends
-            # the parts cleanly, and the next `up` starts everything again.
+            # After a failed task the state of the supervisor is unreliable. When this process ends,
+            # the kernel ends the parts cleanly, and the next `up` starts everything again.
             logger.critical("the supervisor failed and ends", exc_info=error)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -250,10 +252,14 @@ class Driver:
             for path in self.home.logs.glob("*.log"):
                 try:
                     if await asyncio.to_thread(rotate, path):
-                        logger.info("log rotated", extra=fields(file=path.name))
+                        logger.info(
+                            "a log has reached its limit and was rotated",
+                            extra=fields(file=path.name),
+                        )
                     too_large.discard(path.name)
                 except OSError as error:
-                    # A full disk can have space at the next attempt, so only warn once.
+                    # Warn only once, because the next attempt can succeed when the disk has space
+                    # again.
                     if path.name not in too_large:
                         logger.warning(
                             "a log could not be rotated, so it grows until a later try succeeds",
@@ -276,7 +282,7 @@ class Driver:
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
-            logger.debug("a command ended early")
+            logger.debug("a command closed its connection before the answer was sent")
         finally:
             writer.close()
 
@@ -324,7 +330,8 @@ class Driver:
         return {"ok": True}
 
     def _words(self, entry: PartEntry) -> str | None:
-        """Return the last message in the log of a part that failed or restarted; None otherwise."""
+        """Return the last message in the log of a part that has failed or restarted; None for other
+        parts."""
         if entry.state is not PartPhase.FAILED and (
             entry.state is PartPhase.HEALTHY or not entry.restarts
         ):

@@ -1,4 +1,5 @@
-"""The inputs and effects of the supervisor's core: states of parts, results, what to do.
+"""The inputs and effects of the supervisor's core: states of parts, results of probes, and commands
+for the driver.
 
 This module has only data classes.
 """
@@ -34,35 +35,35 @@ class ProbeResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the next broker of a rolling restart can stop."""
+    """The answer to the question whether the next broker of a rolling restart can stop."""
 
     not_in_sync: int | None
     """The number of partitions of which not all replicas are in sync; None if it is unknown."""
     why: str = ""
-    """What did not answer, if the number is unknown."""
+    """The brokers that did not answer, as text, if the number is unknown."""
     controller: str | None = None
     """The part that is the active controller; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start this part's process; the driver answers with `on_started` or `on_exit`."""
+    """Start this part's process. The driver reports the result with `on_started` or `on_exit`."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePart:
-    """Probe this part; the driver answers with `on_probe`."""
+    """Probe this part. The driver reports the result with `on_probe`."""
 
     part: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskReplicas:
-    """Ask these parts how many partitions are out of sync, and which is the controller.
+    """Ask these parts how many partitions are out of sync, and which part is the active controller.
 
-    The driver answers with `on_copies` and this number.
+    The driver reports the answer with `on_copies` and this `number`.
     """
 
     parts: tuple[str, ...]
@@ -71,7 +72,7 @@ class AskReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """Ask this part's process to stop; `force` kills its whole process group at once."""
+    """Ask this part's process to stop. With `force`, kill its whole process group at once."""
 
     part: str
     force: bool

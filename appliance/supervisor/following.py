@@ -28,7 +28,7 @@ from protocol.settling import Settling, Signature, signature_of
 from stream.config.changes import LIVE_KEYS, changed_section, later_keys
 
 REMOVAL_TOLD_S = 3_600
-"""How long `status` reports that a saved file has removed metrics."""
+"""The seconds for which `status` reports that a saved file has removed metrics."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class RemovedMetrics:
-    """Metrics that a saved file removed: the metrics before, and until when to report the
-    removal."""
+    """Metrics that a saved file removed: the former metrics, and the time until which the removal
+    is reported."""
 
     before: frozenset[str]
     text: str
@@ -52,7 +52,7 @@ class RemovedMetrics:
 
 
 class CheckedFileChanged(Failure):
-    """The error when the file was saved again after the checks, or another file was checked."""
+    """Raised when the file was saved again after the checks, or when another file was checked."""
 
 
 class ConfigFollower:
@@ -73,7 +73,8 @@ class ConfigFollower:
         self._settling = Settling(known_signature(home))
 
     def must_be_read(self, now_s: float) -> bool:
-        """Return whether the file has changed and is no longer being written."""
+        """Return whether the file has changed and is complete, because it has not been written for
+        a moment."""
         return self._settling.look(signature_of(self._home.edited_config), now_s)
 
     @property
@@ -114,18 +115,18 @@ class ConfigFollower:
         logger.info("the configuration has changed", extra=fields(digest=self.digest))
 
     def take_over(self, sha256: str | None) -> Takeover:
-        """Apply the file, whatever parts it concerns; blocks on the disk.
+        """Apply the file, whatever parts must restart for it. This call blocks on the disk.
 
-        `sha256` is the hash of the checked file in hexadecimal; a file with another hash is not
-        applied. Raises ConfigFaults, Failure and OSError; after an error nothing has changed for
+        `sha256` is the hash of the checked file in hexadecimal. A file with another hash is not
+        applied. Raises ConfigFaults, Failure and OSError. After an error nothing has changed for
         the running parts.
         """
         file, copy = self._home.edited_config, self._home.started_config
         data = file.read_bytes()
         if sha256 != hashlib.sha256(data).hexdigest():
             raise CheckedFileChanged(
-                f"{file}, which the mill uses, is not the file that was checked; was it saved in"
-                " the meantime?"
+                f"{file}, which the mill uses, differs from the file that was checked, for "
+                "example because it was saved in the meantime: run the command again"
             )
         found = load_bytes(data, file, self._home.folder).config
         wanted = Mill(self._home, found, Placement())
@@ -135,14 +136,17 @@ class ConfigFollower:
         what = differences(started, wanted)
         write_atomically(copy, data)
         self.digest, self.problem = digest_of(data), None
-        logger.info("the configuration is applied", extra=fields(digest=self.digest, what=what))
+        logger.info(
+            "applied the changed configuration", extra=fields(digest=self.digest, what=what)
+        )
         return Takeover(wanted.parts, frozenset(what.changed))
 
     def _note_removal(self, started: MillConfig, wanted: MillConfig, data: bytes) -> None:
         """Report metrics that a saved file removed.
 
-        A file that was saved incompletely looks like one whose author removed metrics. So the
-        configuration before is kept until an hour has passed without a further removal.
+        A file that was saved incompletely looks like a file from which the user has removed
+        metrics. So the former configuration is kept until an hour has passed without a further
+        removal.
         """
         known = self._removal if self.notice is not None else None
         names = {metric.name for metric in started.stream.metrics}
@@ -164,15 +168,21 @@ class ConfigFollower:
             f" `cp {self._home.config_before} {file}` restores the metrics"
         )
         self._removal = RemovedMetrics(before, text, self._clock_s() + REMOVAL_TOLD_S)
-        logger.warning("metrics were removed", extra=fields(metrics=", ".join(gone)))
+        logger.warning(
+            "a saved file has removed metrics from the configuration",
+            extra=fields(metrics=", ".join(gone)),
+        )
 
     def _say(self, problem: str) -> None:
         self.problem = problem
-        logger.warning("the changed configuration is not applied", extra=fields(why=problem))
+        logger.warning(
+            "the changed configuration is not applied; the mill continues with the former one",
+            extra=fields(why=problem),
+        )
 
 
 def known_signature(home: Home) -> Signature | None:
-    """Return the signature of the edited file if the copy still equals it."""
+    """Return the signature of the edited file if the copy still has the same content."""
     signature = signature_of(home.edited_config)
     try:
         is_copied = home.edited_config.read_bytes() == home.started_config.read_bytes()

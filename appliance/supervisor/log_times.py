@@ -1,4 +1,4 @@
-"""Parse the time of a log line, in the format of each part.
+"""Parses the time of a log line, in the format of each part.
 
 Our parts write UTC. The database servers write the machine's local time, each in its own format.
 This module knows the formats, so that lines of all parts can be sorted by time.
@@ -24,7 +24,7 @@ def moment_of(line: str) -> str:
             try:
                 moment = datetime.strptime(" ".join(found[1].split()), form).astimezone(UTC)
             except ValueError:
-                # The text only looks like a time.
+                # The text has the form of a time but is not one.
                 return ""
             return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return ""

@@ -1,8 +1,8 @@
-"""Limit the size of log files.
+"""Limits the size of log files.
 
-A part writes directly into its own file, opened for appending, so nothing that it prints is lost
-when the supervisor dies. A file beyond the limit is copied and then truncated to 0 in place. The
-few lines written between the two steps are lost.
+A part writes directly into its own log file, opened for appending. So no output is lost when the
+supervisor dies. A file beyond the limit is copied and then truncated to 0 in place. The few lines
+written between the two steps are lost.
 """
 
 import os
@@ -32,10 +32,11 @@ def open_log(path: Path) -> int:
 
 
 def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX, old_files: int = OLD_FILES) -> bool:
-    """Rename a log that is too large to `.1`, and increase the numbers of older logs by one.
+    """Copy a log that is too large to `.1` and truncate it, after the numbers of older logs were
+    increased by one.
 
-    Return True if the log was renamed. Raises OSError if there is no space for the copy; then
-    nothing has changed.
+    Return True if the log was rotated. Raises OSError if there is no space for the copy. In this
+    case nothing has changed.
     """
     try:
         if path.stat().st_size <= bytes_max:
@@ -57,7 +58,7 @@ def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX, old_files: int = OLD_FILE
 
 
 def numbered(path: Path, number: int) -> Path:
-    """Return the name of an older log; 1 is the newest, 0 a copy in progress."""
+    """Return the path of an older log. Number 1 is the newest one, and 0 is a copy in progress."""
     return path.with_name(f"{path.name}.{number}")
 
 
@@ -75,17 +76,18 @@ def tail(path: Path, lines: int, bytes_max: int = TAIL_BYTES_MAX) -> list[str]:
 def end_of(said: str, lines: int) -> str:
     """Return the last lines of a process's output, without the frames of Java's stack traces.
 
-    A stack trace of fifty frames would leave no space for its message.
+    Otherwise the last lines would contain only frames, and not the message of the error.
     """
     told = [line for line in said.splitlines() if line.strip() and not _FRAME.match(line)]
     return "\n".join(told[-lines:])
 
 
 def last_words(lines: list[str]) -> str | None:
-    """Return the last error in a log without time and part; else its last line.
+    """Return the text of the last error in a log, without time and part; if there is none, the last
+    line.
 
-    None if the last line is a record of one of our parts that reports no error, because it does not
-    say why the part ended.
+    Return None if that last line is a record of one of our parts that reports no error, because it
+    does not explain why the part ended.
     """
     for line in reversed(lines):
         pieces = line.split(" ", 3)

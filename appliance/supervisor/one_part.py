@@ -1,7 +1,8 @@
-"""The transitions of a single part: started, found healthy or not, ended, stopped.
+"""The changes of the state of a single part: it was started, found healthy or not, has ended, was
+stopped.
 
-This module is pure. Each function changes the state of the part and returns what the driver must
-do. `core` decides when to call them, and how parts depend on each other.
+This module is pure. Each function changes the state of the part and returns the effects that the
+driver must perform. `core` decides when to call them, and how parts depend on each other.
 """
 
 import random
@@ -16,10 +17,12 @@ BACK_OFF_MS_MIN = 250
 BACK_OFF_MS_MAX = 30_000
 BACK_OFF_JITTER = 0.2
 ATTEMPTS_MAX = 16
-"""The number of attempts that are counted. The delay has reached its maximum long before."""
+"""The number of attempts from which the delay before a restart does not grow any more. It reaches
+its maximum long before."""
 
 STEADY_MS = 30_000
-"""How long a part must be healthy to have recovered. Then its next restart is quick again."""
+"""The time in milliseconds after which a healthy part has recovered, so that its next restart has
+the shortest delay again."""
 
 
 def start(entry: PartEntry, now_ms: int) -> list[Effect]:
@@ -34,7 +37,7 @@ def start(entry: PartEntry, now_ms: int) -> list[Effect]:
 
 
 def found_healthy(entry: PartEntry, now_ms: int) -> list[Effect]:
-    """Handle that a probe has found the part healthy."""
+    """Handle a probe that has found the part healthy."""
     effects: list[Effect] = []
     if entry.state is not PartPhase.HEALTHY:
         effects.append(Note(entry.part.name, "healthy"))
@@ -49,7 +52,7 @@ def found_healthy(entry: PartEntry, now_ms: int) -> list[Effect]:
 
 
 def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int) -> list[Effect]:
-    """Handle that a probe found the part not ready, or got no answer.
+    """Handle a probe that found the part not ready, or got no answer.
 
     A single such probe changes nothing.
     """
@@ -57,8 +60,8 @@ def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int
     if entry.state is PartPhase.STARTING:
         entry.reason = reason
         if answer is ProbeResult.NOT_READY:
-            # The part answered and said what it waits for, so its time limit for starting begins
-            # again.
+            # The part has answered, with the reason for which it waits. So its time limit for the
+            # start begins again.
             entry.act_at_ms = now_ms + entry.part.start_timeout_ms
         return []
     effects: list[Effect] = []
@@ -82,9 +85,9 @@ def found_unwell(entry: PartEntry, answer: ProbeResult, reason: str, now_ms: int
 def back_off(
     entry: PartEntry, ended: str, was: PartPhase, chance: random.Random, now_ms: int
 ) -> list[Effect]:
-    """Handle that the part ended although it was not asked to stop.
+    """Handle the end of a part that was not asked to stop.
 
-    It is started again after a delay, which grows each time.
+    The part is started again after a delay, which grows with each attempt.
     """
     if was is PartPhase.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
         entry.attempts = 0

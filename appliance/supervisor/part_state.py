@@ -28,22 +28,25 @@ class PartEntry:
     is_asked: bool = False
     silent_since_ms: int | None = None
     act_at_ms: int | None = None
-    """When to start again (BACKING_OFF), to give up a start (STARTING), or to kill (STOPPING)."""
+    """The time at which to start the part again (BACKING_OFF), to give up its start (STARTING), or
+    to kill it (STOPPING)."""
     starts_again: bool = False
-    """Whether the stop belongs to a restart, so that the part starts when its process has ended."""
+    """True if the part is stopped for a restart, so that it starts again when its process has
+    ended."""
     successor: Part | None = None
     """The part that replaces this one when its process has ended; None if no change was
     requested."""
     is_leaving: bool = False
-    """Whether the configuration does not have the part any more. Then it is removed at its end."""
+    """True if the part is not in the configuration any more, so that it is removed when its process
+    has ended."""
 
     @property
     def is_changing(self) -> bool:
-        """True if the part's process must end so that the part is replaced or removed."""
+        """True if the part is replaced or removed as soon as its process has ended."""
         return self.is_leaving or self.successor is not None
 
     @property
     def awaits_its_turn(self) -> bool:
-        """True if the part will restart at the same address, while others of its kind do its
+        """True if the part will restart at the same address, while other parts of its kind do its
         work."""
         return self.part.takes_turns and self.successor == self.part

@@ -1,8 +1,8 @@
-"""Pause parts for a short time, so that the files on the disk are a consistent state.
+"""Pauses parts for a short time, so that the files on the disk are in a consistent state.
 
-SIGSTOP stops a part's process group wherever its threads are. So the disk has what `kill -9` of all
-parts at that moment would have left. A pause ends after a time limit unless a request ends it
-earlier.
+SIGSTOP stops all threads of a part's process group at once. So the disk has the same content as
+after a `kill -9` of all parts at that moment. A pause ends after a time limit, unless a request
+ends it before.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from appliance.supervisor.children import end_group
 from protocol.log import fields
 
 PAUSE_MS_MAX = 5_000
-"""The longest pause. Client sessions and probes tolerate it."""
+"""The longest pause in milliseconds. Client sessions and probes tolerate it."""
 
 STOP_MS_MAX = 2_000
-"""How long threads may take to stop.
+"""The milliseconds that threads may take to stop.
 
-A thread that waits for the disk stops after the disk's answer.
+A thread that waits for the disk stops only after the disk's answer.
 """
 
 POLL_S = 0.002
@@ -70,7 +70,8 @@ class PauseControl:
     def _resume(self) -> dict[str, Any]:
         """End the pause.
 
-        `held` in the answer says if the same processes were paused from start to end.
+        `held` in the answer says whether the same processes were paused from the start to the end
+        of the pause.
         """
         held = self._end is not None and self._paused == self._pids()
         self._run_on()
@@ -80,7 +81,7 @@ class PauseControl:
         return {name: self._processes[name].pid for name in self._names if name in self._processes}
 
     def _run_on(self) -> None:
-        """Resume all paused processes; those that have ended are ignored."""
+        """Resume all paused processes. Processes that have ended are ignored."""
         if self._end is None:
             return
         self._end.cancel()

@@ -1,4 +1,5 @@
-"""Ask parts whether they work: `/healthz`, Redis's PING, a MySQL login. Never blocks the loop.
+"""Asks parts whether they work: with `/healthz`, Redis's PING, or a MySQL login. This module never
+blocks the event loop.
 
 A probe distinguishes "not ready" (the part answered, and said why it cannot work yet) from "no
 answer", because only a part that gives no answer at all can be hanging.
@@ -21,7 +22,7 @@ Found = tuple[ProbeResult, str]
 
 
 async def probe(part: Part, home: Home) -> Found:
-    """Return the part's answer within TIMEOUT_S."""
+    """Return the part's answer, or no answer after TIMEOUT_S."""
     if part.probe is ProbeKind.HTTP:
         return await probe_http(part.host, part.port)
     try:
@@ -34,7 +35,7 @@ async def probe(part: Part, home: Home) -> Found:
 
 
 async def probe_http(host: str, port: int) -> Found:
-    """Return the answer of `/healthz` at an address within TIMEOUT_S."""
+    """Return the answer of `/healthz` at an address, or no answer after TIMEOUT_S."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await _probe_http(host, port)
@@ -44,14 +45,15 @@ async def probe_http(host: str, port: int) -> Found:
 
 def _silent(host: str, port: int, error: Exception) -> Found:
     if isinstance(error, OSError) and error.errno is not None:
-        # asyncio's own text repeats the address; an unknown host has a negative error number.
+        # asyncio's own text would repeat the address. The error number of an unknown host name is
+        # negative.
         reason = os.strerror(error.errno) if error.errno > 0 else error.strerror
         return ProbeResult.SILENT, f"{host}:{port}: {reason}"
     return ProbeResult.SILENT, f"no answer from {host}:{port} within {TIMEOUT_S:.0f} s"
 
 
 async def _exchange(host: str, port: int, request: bytes, until: bytes | None) -> bytes:
-    """Send a request and return the answer, up to a mark or the end of the connection."""
+    """Send a request. Return the answer, up to the text `until` or to the end of the connection."""
     reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX)
     try:
         writer.write(request)

@@ -1,45 +1,46 @@
-"""Decide when the next of several parts that replace each other (the brokers) can stop.
+"""Decides when the next of several parts that can do each other's work (the brokers) may stop.
 
 This module is pure. All other brokers must be healthy, and all replicas must be in sync. Health
 alone is not enough. A restarted broker is healthy before its replicas have caught up, so stopping
 the next broker would leave partitions with fewer in-sync replicas than writes need. So the brokers
 are asked (`AskReplicas`) until no partition is out of sync. A round that makes no progress ends and
-reports that, because more restarts would only make the cause worse (decision 0069).
+reports this, because further restarts would only make the situation worse (decision 0069).
 """
 
 from appliance.supervisor.effects import AskReplicas, Readiness
 
 LOOK_EVERY_MS = 1_000
 IN_SYNC_MS = 300_000
-"""The time without any partition coming in sync after which a round ends."""
+"""The milliseconds after which a round ends if no further partition gets in sync."""
 
 
 class RestartTurns:
-    """One round of restarts, from the first part that waits for its turn to the last."""
+    """One round of restarts, until all parts that waited for their turn have been restarted."""
 
     def __init__(self) -> None:
         self.waits_for = ""
         """The reason why no part can stop now, as text for people."""
         self.is_over = False
-        """Whether the round has ended before all parts had their turn."""
+        """True if the round has ended before all parts were restarted."""
         self.number = 0
         """The number of the newest request. Answers to earlier requests are outdated."""
         self._is_looking = False
         self._look_at_ms: int | None = None
         self._fewest: int | None = None
         self._since_ms: int | None = None
-        """Since when the number of partitions out of sync has not fallen below `_fewest`."""
+        """The time since when the number of partitions out of sync has not fallen below
+        `_fewest`."""
 
     @property
     def next_deadline_ms(self) -> int | None:
         """The time at which `look` asks the brokers next.
 
-        None while an answer is missing, or if no part waits to restart.
+        It is None while an answer is missing, and if no part waits to restart.
         """
         return None if self._is_looking else self._look_at_ms
 
     def begin(self) -> None:
-        """Start another round; parts that still wait from the previous one take part in it."""
+        """Start another round. Parts that still wait from the previous round take part in it."""
         self.hold("")
         self.is_over = False
 
@@ -62,7 +63,7 @@ class RestartTurns:
         return [AskReplicas(parts, self.number)]
 
     def found(self, number: int, ready: Readiness, now_ms: int) -> bool:
-        """Take an answer. Return whether the next part can stop now."""
+        """Handle an answer. Return whether the next part can stop now."""
         if number != self.number or self.is_over:
             return False
         self._is_looking = False

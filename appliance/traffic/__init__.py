@@ -1,1 +1,2 @@
-"""Sources of lines and counts for single commands: generated lines, a file, or a sink."""
+"""Reads or generates lines and counts for single commands: generated lines, lines of a file, counts
+of a sink."""

@@ -1,6 +1,7 @@
 """Generate made-up web traffic: a few busy pages, some errors, a few visitors.
 
-This module is pure: chance and time are arguments, so the same seed and clock write the same lines.
+This module is pure: randomness and time are arguments, so the same seed and time give the same
+lines.
 """
 
 import random
@@ -31,7 +32,7 @@ def access_line(chance: random.Random, now: datetime) -> str:
     """Return one line in the combined format with the time `now`, with its line end."""
     path = _pick(chance, PATHS)
     status = _pick(chance, STATUSES)
-    # Addresses from the networks that are reserved for examples.
+    # Use addresses from the networks that are reserved for examples.
     address = f"203.0.113.{1 + int(chance.betavariate(1, 3) * VISITORS)}"
     method = "POST" if path == "/api/orders" else "GET"
     size = "-" if status == 304 else str(int(chance.lognormvariate(8, 1)))

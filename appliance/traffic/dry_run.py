@@ -1,4 +1,4 @@
-"""Read the records of a file for a dry run of the stream, as the collector would make them.
+"""Reads a file for a dry run of the stream, and makes the records that the collector would make.
 
 The first input of the collector whose globs match the file is used. If none matches, the file is
 read as the input that writes the topic of the stream's input, or else as plain lines.
@@ -16,7 +16,7 @@ from collector.sample import FileSample, sample_file
 
 
 class DryRunFault(Exception):
-    """The error when there is no input for the file. Its text says what was expected."""
+    """Raised when no input fits the file. The text says what was expected."""
 
 
 def samples_of(
@@ -29,7 +29,8 @@ def samples_of(
     """
     home = str(mill.home.folder.resolve())
     if _matching(mill.config.collector.inputs, str(path), home) is None:
-        # A symbolic link in the path can hide that the file belongs to an input.
+        # The path can contain a symbolic link, so resolve it before it is compared with the globs
+        # of inputs.
         path = path.resolve()
     topics = [TopicSettings.model_validate(one) for one in collector_wish(mill)["topics"]]
     return [
@@ -41,7 +42,8 @@ def samples_of(
 def _pairs(
     mill: Mill, path: Path, source: str | None, topic: str | None, home: str
 ) -> list[tuple[str, InputSection]]:
-    """Return each fitting input of the stream with the collector's input that feeds it."""
+    """Return the stream's inputs that fit the file, each with the collector's input that feeds
+    it."""
     sources = {name: one.topic for name, one in mill.config.stream.from_.items()}
     inputs = mill.config.collector.inputs
     if not sources:
@@ -81,8 +83,8 @@ def _reader_of(sources: Mapping[str, str], topic: str) -> str:
 
 
 def _of_folders(sources: Mapping[str, str], path: Path) -> list[str]:
-    """Return the inputs whose topic ends like one of the file's folders; if there are none, all
-    inputs."""
+    """Return the inputs whose topic ends with the name of a folder of the file's path; if there are
+    none, all inputs."""
     folders = {part.lower() for part in path.parts[:-1]}
     fitting = [
         name for name, topic in sources.items() if topic.rsplit(".", 1)[-1].lower() in folders
@@ -101,6 +103,6 @@ def _writer_of(inputs: Sequence[InputSection], topic: str) -> InputSection | Non
     for entry in inputs:
         template = entry.template
         if entry.topic == topic if template is None else template.makes(topic):
-            # The file is elsewhere, so no glob fills the template of the topic.
+            # The file is not in a watched folder, so no glob fills the template of the topic.
             return entry if template is None else entry.model_copy(update={"topic": topic})
     return None

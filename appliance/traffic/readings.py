@@ -1,4 +1,5 @@
-"""Read a metric's values for the command line: from Redis, else from MySQL."""
+"""Reads a metric's values for the command line: from Redis or, if Redis does not answer, from
+MySQL."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -11,20 +12,21 @@ from appliance.mill.settings import READER, Mill, sinks_settings
 
 TIMEOUT_S = 5.0
 _NO_SUCH_TABLE = (1146, 1356)
-"""MySQL's error codes for a view that does not exist, or whose tables do not."""
+"""The error codes of MySQL for a view that does not exist, and for a view whose tables do not
+exist."""
 
 
 class ReadingError(Exception):
-    """The error when neither sink can be read. Its text says why."""
+    """Raised when neither sink can be read. The text says why."""
 
 
 class NotCounted(ReadingError):
-    """The error when the stream has not begun to count the metric."""
+    """Raised when the stream has not begun to count the metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One key's value as it is stored, and the number by which the key is ranked.
+    """The stored value of one key, and the number by which the keys are sorted.
 
     `is_estimate` is None if the sink does not store whether the value is an estimate.
     """
@@ -36,7 +38,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class MetricReading:
-    """A metric's values in one window, by key as Redis writes it; `start` is empty for totals."""
+    """The values of a metric in one window, by key in the form of Redis. `start` is empty for
+    totals."""
 
     metric: str
     size: str
@@ -46,7 +49,8 @@ class MetricReading:
 
 
 def read_metric(mill: Mill, metric: str, size: str) -> MetricReading:
-    """Read the latest window of a size, or the totals. Raises ReadingError when no sink answers."""
+    """Return the values in the latest window of a size, or the totals. Raises ReadingError when no
+    sink answers."""
     try:
         sinks = sinks_settings(mill, READER, "monitor")
     except InitError as error:
@@ -88,7 +92,7 @@ def _from_redis(settings: dict[str, Any], metric: str, size: str) -> MetricReadi
         ) as client:
             fields: dict[str, str] = client.hgetall(f"mill:{metric}:{size}")
     except (redis.RedisError, OSError) as error:
-        raise ReadingError(f"Redis: {error}") from error
+        raise ReadingError(f"Redis cannot be read: {error}") from error
     start = fields.pop("@start", "")
     values = {key: _value(text) for key, text in fields.items()}
     return MetricReading(metric, size, start, "Redis", values)
@@ -108,7 +112,8 @@ def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> MetricReadi
             read_timeout=TIMEOUT_S,
         )
         with contextlib.closing(connection), connection.cursor() as cursor:
-            # The metric's view would search all rows of the size for the newest window.
+            # With the metric's view, MySQL would read all rows of this size to find the newest
+            # window.
             cursor.execute(
                 "SELECT MAX(start_at) FROM window_keys WHERE metric = %s AND size_s ="
                 " (SELECT size_s FROM window_sizes WHERE size = %s)",
@@ -126,15 +131,17 @@ def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> MetricReadi
         code, text = (*error.args, "", "")[:2]
         if code in _NO_SUCH_TABLE:
             raise NotCounted(
-                f"the stream does not count {metric} yet; `./millrace status` says how it is"
+                f"the stream does not count {metric} yet; `./millrace status` shows the state "
+                "of the stream"
             ) from error
-        raise ReadingError(f"MySQL: {text} ({code})") from error
+        raise ReadingError(f"MySQL cannot be read: {text} ({code})") from error
     start = "" if size == "all" or newest is None else f"{newest:%Y%m%dT%H%M%SZ}"
     return MetricReading(metric, size, start, "MySQL", dict(_rows_as_values(heads, rows)))
 
 
 def _rows_as_values(heads: list[str], rows: list[dict[str, Any]]) -> Iterator[tuple[str, Value]]:
-    """Parse a view's rows: its key's columns are between `start_at` and `count`."""
+    """Yield the values in the rows of a view. The columns of the key are between `start_at` and
+    `count`."""
     first, last = heads.index("start_at") + 1, heads.index("count")
     for row in rows:
         shown = row.get("value")
@@ -144,7 +151,7 @@ def _rows_as_values(heads: list[str], rows: list[dict[str, Any]]) -> Iterator[tu
 
 
 def _field(parts: list[str | None]) -> str:
-    """Return a key's field in Redis for the key's columns in MySQL."""
+    """Return the field in Redis for a key, from the key's columns in MySQL."""
     from sinks.keys import OTHER_TEXT, redis_field
 
     if parts and parts[0] == OTHER_TEXT and not any(parts[1:]):
@@ -153,7 +160,7 @@ def _field(parts: list[str | None]) -> str:
 
 
 def key_cells(field: str, columns: int) -> list[str]:
-    """Split a field of Redis into the key's columns; empty for a metric without a key."""
+    """Split a field of Redis into the columns of the key; empty for a metric without a key."""
     if not columns:
         return []
     cells, escaped = [""], False

@@ -20,8 +20,8 @@ any time. Four rules prevent it (decision 0053):
 4. A broker that finds a set on its own disk stores the set again before it reports or uses it. A
    process that was killed can have left the set only in the page cache.
 
-An observer stores no voters and never reports. So it never counts as an empty disk, and no broker
-takes a voter set from it.
+An observer stores no voters and never sends a report. So no broker takes its disk for an empty one,
+and no broker takes a voter set from it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid, uuid_to_base64
 
 ASK_INTERVAL_MS = 100
-"""The wait in milliseconds before a broker is asked again that was empty, was storing a set, or did
-not answer."""
+"""The wait in milliseconds before a broker is asked again, after it was empty, was storing a set,
+or did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class VotersStored:
 
 @dataclass(frozen=True, slots=True)
 class BirthTick:
-    """The time `next_deadline_ms` has come."""
+    """The time `next_deadline_ms` has been reached."""
 
 
 Event = StartBirth | ReportRequested | ReportReceived | ReportFailed | VotersStored | BirthTick
@@ -146,8 +146,8 @@ Effect = RequestReport | SendReport | RejectQuestion | StoreVoters | BirthDone |
 
 
 class BirthPhase(Enum):
-    """The phase of one broker: it asks, asks a second time (only the lowest id), and stores the
-    set. At the end it is done or refused."""
+    """The phase of one broker: it asks the other brokers, asks them a second time (only the broker
+    with the lowest id), and stores the set. In the end the birth is done or refused."""
 
     ASKING = auto()
     CONFIRMING = auto()
@@ -271,9 +271,10 @@ class Birth:
             return self._store(report.voters)
         if not report.is_empty:
             raise DiskRefused(
-                f"broker {node_id} has data of a broker that was configured alone, or has lost its "
-                f"voters. Brokers {listed(report.configured_ids)} cannot form a cluster with it: "
-                "start it alone, or with an empty data folder"
+                f"the disk of broker {node_id} has data but no voters: the broker was "
+                "configured alone before, or the record of its voters was lost. Brokers "
+                f"{listed(report.configured_ids)} cannot form a cluster with it: start broker "
+                f"{node_id} alone, or with an empty data folder"
             )
         if self._is_lowest:
             return self._note_empty(node_id, report.me.directory_id)
@@ -281,7 +282,7 @@ class Birth:
         return ()
 
     def _counts(self, question_id: int) -> bool:
-        """Return True if rule 2 admits the answer to this question."""
+        """Return True if rule 2 allows the use of the answer to this question."""
         return question_id >= self._counted_from
 
     def _check_same_cluster(self, report: BrokerReport) -> None:
@@ -313,8 +314,8 @@ class Birth:
                 self._second[node_id] = directory_id
                 is_unanimous = len(self._second) == len(self._others)
                 return self._store(self._set_of_all()) if is_unanimous else ()
-            # The broker has another disk than in its first answer. Since when that disk is empty is
-            # unknown, so begin with the first questions again.
+            # The broker has another disk than in its first answer. It is unknown since when that
+            # disk is empty, so begin again with the first round of questions.
             self.phase = BirthPhase.ASKING
             self._first, self._second = {}, {}
             self._forget_questions()

@@ -79,14 +79,18 @@ class BirthDriver:
         self._step(birth.StartBirth())
 
     def stop(self) -> None:
-        """Stop to ask other brokers."""
+        """Ask no more brokers for their reports."""
         self._alarm.stop()
 
     def asked(self, call: Call, request: ReplicaReportRequest) -> None:
         """Answer another broker's ReplicaReport request with this broker's report."""
         if request.topics is not None:
             raise ApiError(
-                ErrorCode.UNSUPPORTED_VERSION, "this version cannot report single partitions"
+                ErrorCode.UNSUPPORTED_VERSION,
+                (
+                    "this broker can only report all its partitions together: name none in the "
+                    "request"
+                ),
             )
         call_id = next(self._call_ids)
         self._calls[call_id] = call

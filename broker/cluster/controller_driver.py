@@ -1,9 +1,9 @@
-"""Runs this node's controller, which decides orders while this node leads the quorum.
+"""Runs this node's controller, which decides requests while this node leads the quorum.
 
 The pure `ActiveController` decides. This driver proposes its batches to the quorum, undoes
-decisions whose batches the disk rejects, and sets a timer for the deadlines of orders. The
-controller begins to decide when this node has replayed all records of earlier epochs. Before that,
-and while this node does not lead the quorum, orders are refused.
+decisions whose batches the disk rejects, and sets a timer for the deadlines of waiting requests.
+The controller begins to decide when this node has replayed all records of earlier epochs. Before
+that, and while this node does not lead the quorum, requests are refused.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ class ControllerListener(Protocol):
         """
 
     def moved(self, image: MetadataImage) -> None:
-        """Note a changed image. This is called before the requests that caused the change are
+        """Handle a changed image. This is called before the requests that caused the change are
         answered."""
 
     def lost(self) -> None:
-        """Drop the state, because this node's controller is not active any more."""
+        """Drop the state, because this node's controller is no longer active."""
 
 
 class ControllerDriver:
-    """Passes orders to this node's active controller, and its decisions to the quorum."""
+    """Passes requests to this node's active controller, and proposes its decisions to the
+    quorum."""
 
     def __init__(
         self, controller: Controller, limits: OrderLimits, quorum: QuorumDriver, world: World
@@ -77,13 +78,14 @@ class ControllerDriver:
 
     @property
     def is_active(self) -> bool:
-        """True if this node's controller is active, so that it decides orders."""
+        """True if this node's controller is active, so that it decides requests."""
         return self._active is not None
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:
-        """Decide an order. The waiter gets the reply when the decision is committed and in force.
+        """Decide a controller request. The waiter gets the reply when the decision is committed and
+        in force.
 
-        If the order is refused, the waiter gets the error. Both can happen before this method
+        If the request is refused, the waiter gets the error. Both can happen before this method
         returns.
         """
         active, status = self._active, None
@@ -109,7 +111,8 @@ class ControllerDriver:
         self._wake(active)
 
     def role(self, role: RoleChange, image: MetadataImage) -> None:
-        """Note that the quorum elected this node or another node, or has no leader any more."""
+        """Handle a role change: the quorum elected this node or another node, or has no leader any
+        more."""
         active, self._active, self._won = self._active, None, None
         if active is not None:
             active.lose()
@@ -122,7 +125,7 @@ class ControllerDriver:
             self.moved(image)
 
     def moved(self, image: MetadataImage) -> None:
-        """Note a changed image."""
+        """Handle a changed image."""
         self._image = image
         if self._active is not None:
             for listener in self._listeners:

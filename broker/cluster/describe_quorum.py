@@ -88,7 +88,7 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
 
 
 def _node(key: ReplicaKey, status: QuorumStatus, image: MetadataImage) -> QuorumNode:
-    """Return the address in the voter's broker registration. If the voter is not registered, return
+    """Return a voter with the addresses in its broker registration. If it is not registered, use
     its addresses in the voter set."""
     named = (one.endpoints for one in status.members if one.key == key)
     endpoints = registered_address(key, image) or next(named, ())

@@ -16,7 +16,7 @@ from typing import TypeVar
 R = TypeVar("R")
 
 Duty = Callable[[Callable[[], None]], None]
-"""Starts one job, and calls its argument when the job is done."""
+"""A function that starts one job. The job calls the function's argument when it is done."""
 
 
 class Duties:
@@ -44,7 +44,7 @@ class Duties:
         return len(self._queue)
 
     def give(self, duty: Duty) -> int:
-        """Add a duty to the end of the queue. Return its number."""
+        """Add a duty to the end of the queue. Return the duty's number."""
         self.given_count += 1
         number = self.given_count
         self._queue.append(duty)

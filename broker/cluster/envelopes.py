@@ -27,7 +27,7 @@ from protocol.wire.frame import SIZE_BYTES
 from protocol.wire.schema import Message
 
 USER = "User"
-"""The type of every principal here."""
+"""The type of every principal in an envelope."""
 
 _VERSION = Struct(">h")
 
@@ -59,8 +59,11 @@ FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class OpenedEnvelope:
-    """The request in an envelope. `host` is the client's address; None for a broker's own request.
-    `user` is the user whose rights count; None if the client may do everything."""
+    """The request in an envelope.
+
+    `host` is the client's address; None for a broker's own request. `user` is the user whose rights
+    are checked; None if the client may do everything.
+    """
 
     key: ApiKey
     version: int
@@ -96,7 +99,11 @@ def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
         version = header.request_api_version
         if key is None or version not in key.valid_versions:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"API key {header.request_api_key} is not forwarded"
+                ErrorCode.INVALID_REQUEST,
+                (
+                    f"the envelope has a request with API key {header.request_api_key}, which "
+                    "brokers do not forward"
+                ),
             )
         order, _ = request_class(key).decode(bytes(envelope.request_data), version, position)
         user = _user(envelope.request_principal)

@@ -3,7 +3,7 @@
 This module is pure. `quorum_state` has read the disk and found it undamaged. This module compares
 it with the configuration. A broker stores the vote file first, then the voter set, and votes only
 after both. So a disk with a vote but without a voter set has lost its voter set. Such a broker must
-not vote, and its disk must not count as empty.
+not vote, and must not report its disk as empty.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class DiskRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DiskReport:
-    """The report of this broker's own disk, and the epoch in its vote file (None without a vote
-    file)."""
+    """The facts that decide about the start: the report of this broker's own disk, and the epoch in
+    its vote file (None without a vote file)."""
 
     report: BrokerReport
     vote_epoch: int | None = None
     is_newcomer: bool = False
-    """True if this disk was begun as an observer's, and its log does not name the voters yet."""
+    """True if this disk was first used by an observer, and its log does not name the voters yet."""
     joins: bool = False
     """True if the configuration says that this broker joins a cluster that exists."""
 
@@ -40,7 +40,8 @@ def observes(found: DiskReport) -> bool:
     """Return True if this broker starts as an observer: it does not vote until a record in the log
     names it, and it takes no part in the birth of a cluster.
 
-    This is a newcomer, or a broker whose log names other voters. Raises DiskRefused.
+    It starts as an observer if it is a newcomer, or if its log names other brokers as voters.
+    Raises DiskRefused.
     """
     report = found.report
     me, voters = report.me, report.voters
@@ -70,9 +71,12 @@ def voters_found(found: DiskReport) -> tuple[ReplicaKey, ...]:
             raise _several(voters, me)
         return voters
     if (found.vote_epoch or FIRST_EPOCH) > FIRST_EPOCH:
-        raise _damaged(f"it has voted in epoch {found.vote_epoch}, but the voters are missing")
+        raise _damaged(
+            f"the vote file is in epoch {found.vote_epoch}, but no snapshot and no log names "
+            "the voters"
+        )
     if report.replicas:
-        raise _damaged("it has partitions, but no metadata that names their topics")
+        raise _damaged("there are partitions, but no metadata that names their topics")
     return ()
 
 

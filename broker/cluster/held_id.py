@@ -1,8 +1,8 @@
 """Decides how long a new process of a broker waits for its id while another process has the id.
 
-This module is pure. After its death a process has its id for at most one more session timeout, and
-for a second one if the controller changes. The controller measures a session only while it runs. So
-this module does not count the time in which the controller gives no answer.
+This module is pure. After the death of a process, the controller keeps its id for at most one
+session timeout, and a new controller keeps it for a second one. Controllers measure sessions only
+while they run. So this module does not measure time in which the controller gives no answer.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ DUPLICATE_PATIENCE_MS = SESSION_TIMEOUT_MS + 3_000
 id."""
 
 DUPLICATE_GAP_MS_MAX = 2 * RETRY_MS_MAX
-"""The most milliseconds that count between two answers that the id is taken."""
+"""The most milliseconds that are added to the measured time for two consecutive answers that the id
+is taken."""
 
 
 class HeldId:
-    """Measures for how long one controller has answered that the id is taken."""
+    """Measures how long one controller has been answering that the id is taken."""
 
     def __init__(self) -> None:
         self._at_ms: int | None = None
@@ -30,7 +31,7 @@ class HeldId:
         """The milliseconds for which the controller has answered that the id is taken."""
 
     def said(self, now_ms: int) -> bool:
-        """Note an answer that the id is taken. Return True if this process must give up."""
+        """Record an answer that the id is taken. Return True if this process must give up."""
         if self._at_ms is None:
             self._held_ms = 0
         else:
@@ -39,7 +40,7 @@ class HeldId:
         return self._held_ms >= DUPLICATE_PATIENCE_MS
 
     def forget(self) -> None:
-        """Begin again to measure.
+        """Restart the measurement.
 
         Call this when this process has got the id, or asks another controller.
         """

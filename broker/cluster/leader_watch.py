@@ -48,7 +48,7 @@ class LeaderWatch:
             self._suspicion.end()
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """Note an answer from the leader of the epoch.
+        """Record an answer from the leader of the epoch.
 
         The answer proves that the elected process is alive, because no second process leads the
         same epoch.
@@ -57,7 +57,7 @@ class LeaderWatch:
             self._suspicion.end()
 
     def closed(self, node_id: int, end: End, now_ms: int) -> LeaderProbe | None:
-        """Note that a link to a node ended or could not connect. Return the probe to start, if any.
+        """Handle a link that ended or could not connect. Return the probe to start, if any.
 
         Another ended link can cause another probe, but it does not extend the leader's deadline.
         """
@@ -70,7 +70,7 @@ class LeaderWatch:
         return LeaderProbe(self._probes, node_id)
 
     def probed(self, probe: LeaderProbe, verdict: ProbeVerdict, now_ms: int) -> LeaderDead | None:
-        """Note the verdict of a probe. Return the leader if it is dead.
+        """Handle the verdict of a probe. Return the leader if it is dead.
 
         The verdict is ignored if the leader has answered in the meantime or has changed.
         """

@@ -1,7 +1,7 @@
 """Runs a voter's watch over its leader: ended links, probes and deadlines.
 
-The rule is in `leader_watch`. The watcher is notified when a link ends on which this node fetches
-metadata, and of every answer of the leader on such a link.
+The rule is in `leader_watch`. The watcher is notified of every answer of the leader to a fetch of
+metadata, and of the end of every link for such fetches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.cluster.leader_watch import LeaderProbe, LeaderWatch
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.controller.suspicion import ProbeVerdict
 from broker.quorum.events import LeaderDead
@@ -37,7 +37,8 @@ class LeaderWatcher:
         self._alarm = LivedAlarm(world, self._on_time)
 
     def role(self, role: RoleChange) -> None:
-        """Note that the quorum elected this node or another node, or has no leader any more."""
+        """Handle a role change: the quorum elected this node or another node, or has no leader any
+        more."""
         if isinstance(role, FollowsLeader):
             self._watch.follow(role.leader_id, role.epoch)
         else:
@@ -45,12 +46,13 @@ class LeaderWatcher:
         self._arm()
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """Note that a node answered a Fetch of the metadata log as the leader of the epoch."""
+        """Handle an answer to a Fetch of the metadata log. The node that sent the answer is the
+        leader of the epoch."""
         self._watch.answered(leader_id, leader_epoch)
         self._arm()
 
     def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
-        """Note that a link to a node ended or could not connect."""
+        """Handle a link to a node that ended or could not connect."""
         if kind is not LinkKind.METADATA:
             return
         probe = self._watch.closed(node_id, end, self._alarm.now_ms)

@@ -6,8 +6,9 @@ sockets are read before any broker is declared dead. The controller's own node i
 others, except that its connection cannot end.
 
 A broker is identified by the connection on which it last registered or sent a heartbeat. A broker
-whose connection has ended registers again at once. If it did not, the controller would notice the
-broker's death only when its session times out.
+whose connection has ended registers again at once on another connection. Otherwise the controller
+would have no connection whose end shows the broker's death, and would notice it only when the
+session times out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from broker.cluster.controller_driver import ControllerDriver
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.config import BROKER_LISTENER
 from broker.controller.active import OrderWaiter
@@ -72,7 +73,8 @@ def broker_address(broker: BrokerImage) -> Address | None:
 
 
 class LivenessDriver:
-    """The watch of one node. It has no state while another node is the active controller."""
+    """The watch of one node over all brokers. It has no state while another node is the active
+    controller."""
 
     def __init__(
         self,
@@ -110,31 +112,32 @@ class LivenessDriver:
         return self._liveness is not None
 
     def stop(self) -> None:
-        """Stop to watch brokers."""
+        """Stop watching brokers."""
         self.lost()
 
-    # The controller driver calls these.
+    # The controller driver calls the following methods.
 
     def began(self, image: MetadataImage, predecessor: int | None) -> None:
-        """Start to watch. Give every broker in service a full session, and probe it."""
+        """Start watching brokers. Give every broker in service a full session, and probe it."""
         self._image = image
         liveness = self._liveness = Liveness(self._own_id)
         self._balance_ms = self._alarm.now_ms + BALANCE_MS
-        # The former controller can have missed a reassignment that is complete (KAFKA-4214).
+        # A reassignment can be complete without having been ended by the former controller
+        # (KAFKA-4214).
         self._complete_ms = self._alarm.now_ms
         for probe in liveness.took_over(image, predecessor, self._alarm.now_ms):
             self._start(probe)
         self._arm()
 
     def lost(self) -> None:
-        """Stop to watch, because this node's controller is not active any more."""
+        """Stop watching brokers, because this node's controller is no longer active."""
         self._liveness = None
         self._unfenced.clear()
         self._retry_ms = None
         self._alarm.set(None)
 
     def moved(self, image: MetadataImage) -> None:
-        """Note a changed image."""
+        """Handle a changed image."""
         self._image = image
 
     # Requests of brokers. The connection is None for the controller's own node.
@@ -145,7 +148,8 @@ class LivenessDriver:
         connection: BrokerConnection | None,
         waiter: OrderWaiter,
     ) -> None:
-        """Decide about a registration. When it is granted, the broker counts as connected."""
+        """Decide about a registration. When it is granted, the broker is treated as connected on
+        this connection."""
         liveness = self._liveness
         if liveness is None or _is_over(connection):
             waiter.refused(_unheard(connection))
@@ -182,8 +186,8 @@ class LivenessDriver:
         connection: BrokerConnection | None,
         waiter: OrderWaiter,
     ) -> None:
-        """Decide about a heartbeat. It is answered when a batch is committed that was written after
-        it.
+        """Decide about a heartbeat. The answer is sent when a batch is committed that was written
+        after the heartbeat came.
 
         The commit proves that this controller has not been deposed. A deposed controller must not
         keep a broker in service.
@@ -197,8 +201,6 @@ class LivenessDriver:
         now_ms = self._alarm.now_ms
         self._controller.submit(Heartbeat(request, liveness, link, now_ms, must_commit), waiter)
         self._arm()
-
-    # Internals.
 
     def _registered(self, request: BrokerRegistrationRequest, link: int, broker_epoch: int) -> None:
         liveness, broker = self._liveness, self._image.brokers.get(request.broker_id)

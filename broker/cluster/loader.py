@@ -2,7 +2,7 @@
 
 Every node has one loader. Before the node serves requests, all committed batches are replayed at
 once. Later each batch is applied separately, and the next batch waits until the previous batch is
-in force. The image's end offset is an offset of the metadata log. So it also counts the control
+in force. The image's end offset is an offset of the metadata log, which also contains the control
 batches of the quorum.
 """
 
@@ -40,14 +40,14 @@ class Publisher(Protocol):
         """Give the partitions of a commit their new roles, logs and settings, then call `done`."""
 
     def published(self, delta: MetadataDelta) -> None:
-        """Note that the image with `delta` is in force."""
+        """Handle a new image. The image with the changes in `delta` is in force."""
 
 
 class ImageListener(Protocol):
     """The interface to the object that is notified of each new image (`metadata`)."""
 
     def moved(self, image: MetadataImage) -> None:
-        """Note a changed image."""
+        """Handle a changed image."""
 
 
 class Loader:
@@ -95,7 +95,7 @@ class Loader:
         """Replace the image by the image of a fetched snapshot, because the log now starts at the
         end of the snapshot.
 
-        If a commit is being applied, the new image is applied after it, as one change.
+        If a commit is being applied, the new image is applied after that commit, as one change.
         """
         delta = MetadataDelta(MetadataImage())
         for _, batch in iterate_batches(content):
@@ -122,10 +122,10 @@ class Loader:
             self._move_to(delta.image(end_offset))
 
     def _go_on(self) -> None:
-        """Apply all waiting commits, one after the other.
+        """Apply all waiting commits in order.
 
-        This is a loop and no recursion. Many commits touch no partition and are applied at once,
-        and thousands of them can have waited for one fsync.
+        This is a loop and no recursion. Many commits change no partition and are applied within the
+        call, and thousands of them can have waited for one fsync.
         """
         if self._is_replaying:
             return
@@ -201,7 +201,8 @@ class Loader:
                 delta.replay(record)
             except UnknownMetadataRecord as error:
                 raise UnknownMetadataRecord(
-                    f"{self._log.log.folder}, offset {one.offset}: {error}"
+                    f"the metadata log {self._log.log.folder} has a record at offset "
+                    f"{one.offset} that this version cannot read: {error}"
                 ) from error
             except ImpossibleRecord as error:
                 logger.warning(

@@ -6,11 +6,12 @@ controller possibly does not know its connection. It then gets the same broker e
 sends a heartbeat every `HEARTBEAT_MS`, and at once when it has something to report. It learns only
 from the replayed metadata whether it is fenced.
 
-`may_read` prevents reads of old data. A leader that stood still or was disconnected can have been
-deposed without knowing it. After an answered heartbeat it may answer reads for `READ_LEASE_MS`,
-counted from the *sending* of the heartbeat. The broker must have been in service, and must have
-replayed all that the controller had decided when it answered. After a stall of the broker, or after
-it was fenced, earlier answers do not count. All times are monotonic milliseconds.
+`may_read` prevents reads of old data. A leader that was stopped or disconnected for a while can
+have been deposed without knowing it. After an answered heartbeat it may answer reads for
+`READ_LEASE_MS`, counted from the *sending* of the heartbeat. The broker must have been in service,
+and must have replayed everything that the controller had decided when it answered. After a stall of
+the broker, or after a fence, earlier answers no longer allow reads. All times are monotonic
+milliseconds.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ STOP_HEARTBEAT_MS = 200
 """The heartbeat interval of a broker that waits for permission to stop."""
 
 STOP_PATIENCE_MS = 3_000
-"""The time without an answer after which a broker that wants to stop does so without permission."""
+"""The time without an answer of the controller after which a broker that wants to stop stops
+without permission."""
 
 READ_LEASE_MS = SESSION_TIMEOUT_MS // 2
 """The time after the sending of an answered heartbeat in which the broker may answer reads."""
@@ -109,12 +111,12 @@ class BrokerMembership:
         """The partitions whose logs were found damaged since the start."""
         self._wants_stop = False
         self._stop_heard_ms = 0
-        """The time of the controller's last answer since the broker wants to stop."""
+        """The time of the controller's last answer, since this broker has asked to stop."""
         self._others_count = 0
         self._may_stop = False
         self._is_over = False
         self._reports = 0
-        """A number that rises when there is something to report."""
+        """A number that rises when there is something to report to the controller."""
         self._pending: _PendingRequest | None = None
         self._number = 0
         self._due_ms: int | None = None
@@ -150,7 +152,7 @@ class BrokerMembership:
     # Events.
 
     def controller(self, node_id: int, epoch: int, now_ms: int) -> Sequence[Effect]:
-        """Note the node that leads the quorum; NO_NODE if it is unknown."""
+        """Handle a change of the quorum's leader. `node_id` is NO_NODE if the leader is unknown."""
         if (node_id, epoch) == self._controller:
             return ()
         self._controller = (node_id, epoch)
@@ -163,8 +165,8 @@ class BrokerMembership:
         return self.tick(now_ms)
 
     def link_lost(self, node_id: int, now_ms: int) -> Sequence[Effect]:
-        """Note an ended link. If it led to the controller, send a heartbeat: this broker is
-        alive."""
+        """Handle an ended link. If it led to the controller, send a heartbeat on a new link, to
+        show that this broker is alive."""
         if node_id != self._controller[0]:
             return ()
         self._is_known_there = False
@@ -177,10 +179,11 @@ class BrokerMembership:
         others: Iterable[BrokerImage],
         now_ms: int,
     ) -> Sequence[Effect]:
-        """Note a changed image. Send a heartbeat at once if another broker in it wants to stop.
+        """Handle a changed image. Send a heartbeat at once if another broker in the image wants to
+        stop.
 
-        That broker waits until all other brokers have replayed its wish. `own` is this broker's
-        registration in the image.
+        That broker waits until all other brokers have replayed the record of its request. `own` is
+        this broker's registration in the image.
         """
         self._replayed_end, self._own = end_offset, own
         in_service = [one for one in others if not one.is_fenced]
@@ -200,7 +203,7 @@ class BrokerMembership:
         return self._report(now_ms)
 
     def stop(self, now_ms: int) -> Sequence[Effect]:
-        """Ask for permission to stop. `MayStop` follows, possibly at once.
+        """Ask for permission to stop. The effect `MayStop` follows, possibly from this call.
 
         The broker may stop when the controller permits it, when no other broker can take over, or
         when the controller has not answered for `STOP_PATIENCE_MS`.
@@ -219,7 +222,7 @@ class BrokerMembership:
         return self._report(now_ms) if self._damaged - before else ()
 
     def stalled(self, now_ms: int) -> Sequence[Effect]:
-        """Note that the process stood still, so that earlier answers no longer allow reads."""
+        """Handle a stall of this process: earlier answers no longer allow reads."""
         self._forbid_reads(now_ms)
         return self._report(now_ms)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from broker.cluster.controller_driver import ControllerDriver
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.liveness_driver import LivenessDriver, broker_address
 from broker.cluster.membership import ANSWER_TIMEOUT_MS, HEARTBEAT_MS, BrokerMembership
 from broker.cluster.membership_effects import (
@@ -47,20 +47,20 @@ class MembershipListener(Protocol):
     """The interface to the object that is notified of changes in the broker's membership."""
 
     def registered(self, broker_epoch: int) -> None:
-        """Note that the metadata has this process with this broker epoch. Call `ready` when the
-        broker can serve."""
+        """Handle a registration: the metadata has this process with this broker epoch. Call `ready`
+        when the broker can serve."""
 
     def unfenced(self) -> None:
-        """Note that the broker is in service."""
+        """Handle that the broker is now in service."""
 
     def fenced(self) -> None:
-        """Note that the broker is not in service any more."""
+        """Handle that the broker is no longer in service."""
 
     def may_stop(self) -> None:
-        """Note that the broker may stop, because the cluster does not need it any more."""
+        """Stop the broker, because the cluster does not need it any more."""
 
     def refused(self, text: str) -> None:
-        """End this process. The text says why."""
+        """End this process. The text gives the reason."""
 
 
 class MembershipDriver:
@@ -86,7 +86,7 @@ class MembershipDriver:
         self._alarm = LivedAlarm(world, self._on_time)
         self._stall_count = 0
         self._brokers: dict[int, BrokerImage] = {}
-        """The registered brokers whose addresses the links already have."""
+        """The brokers for which the links have the addresses, as last seen in the image."""
 
     @property
     def lived_ms(self) -> int:
@@ -106,7 +106,8 @@ class MembershipDriver:
     # Events.
 
     def role(self, role: RoleChange) -> None:
-        """Note that the quorum elected this node or another node, or has no leader any more."""
+        """Handle a role change: the quorum elected this node or another node, or has no leader any
+        more."""
         if isinstance(role, LeadsEpoch):
             self._leader_id = self._own_id
         else:
@@ -115,14 +116,14 @@ class MembershipDriver:
         self._perform(self._membership.controller(self._leader_id, epoch, self._now_ms()))
 
     def moved(self, image: MetadataImage) -> None:
-        """Note a changed image."""
+        """Handle a changed image."""
         self._follow_brokers(image)
         others = [one for one in image.brokers.values() if one.node_id != self._own_id]
         own = image.brokers.get(self._own_id)
         self._perform(self._membership.replayed(image.end_offset, own, others, self._now_ms()))
 
     def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
-        """Note that a link of this broker ended or could not connect."""
+        """Handle a link of this broker that ended or could not connect."""
         if kind is LinkKind.CONTROL:
             self._perform(self._membership.link_lost(node_id, self._now_ms()))
 
@@ -191,9 +192,9 @@ class MembershipDriver:
             case AlterPartitionRequest() | AllocateProducerIdsRequest():
                 self._controller.submit(request, waiter)
             case _:
-                raise AssertionError(f"{type(request).__name__} is not asked of a controller")
-
-    # Internals.
+                raise AssertionError(
+                    f"{type(request).__name__} is not a request that brokers send to the controller"
+                )
 
     def _now_ms(self) -> int:
         """Return the monotonic time, after a check for a stall of this process."""
@@ -258,7 +259,7 @@ class MembershipDriver:
 
     def _arm(self) -> None:
         now_ms, deadline_ms = self._world.clock.monotonic_ms(), self._membership.next_deadline_ms
-        # Set the alarm even without a deadline, because only a late call shows that the process
-        # stood still.
+        # Set the alarm even without a deadline, because only a late call shows that the process was
+        # stopped.
         left_ms = HEARTBEAT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
         self._alarm.set(self._alarm.now_ms + left_ms)

@@ -1,8 +1,8 @@
 """Carries the quorum's messages over links: requests to other nodes and answers to theirs.
 
-Each request of the quorum's core ends once, as answered or failed. An answer that cannot be decoded
-counts as failed. A request of another node is answered on the connection on which it came, if that
-connection is still open.
+Each request of the quorum's core ends once, as answered or failed. A request whose answer cannot be
+decoded has failed. A request of another node is answered on the connection on which it came, if
+that connection is still open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LeaderListener(Protocol):
     """The interface to the object that is notified of the leader's answers (`leader_watcher`)."""
 
     def answered(self, leader_id: int, leader_epoch: int) -> None:
-        """Note that the leader of an epoch has answered a fetch."""
+        """Handle an answer to a fetch, which the leader of an epoch has sent."""
 
 
 class LinkMessenger:
@@ -96,7 +96,7 @@ class LinkMessenger:
             answer = quorum_wire.decode_answer(message)
         except WireError as error:
             logger.warning(
-                "cannot decode the answer of another voter",
+                "cannot decode the answer of another voter; the request is treated as failed",
                 extra=fields(node_id=send.node_id, reason=error),
             )
             self._tell(RequestFailed(send.request_id))
@@ -118,7 +118,11 @@ class LinkMessenger:
         """
         if self._replica is None:
             raise ApiError(
-                ErrorCode.BROKER_NOT_AVAILABLE, "this broker has not joined a cluster yet"
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                (
+                    "this broker has no replica of the metadata log yet: send the request "
+                    "again later"
+                ),
             )
         request = quorum_wire.decode_request(message)
         number = next(self._numbers)

@@ -1,7 +1,7 @@
 """The cluster metadata of one node: its log, its image, and the way to change it.
 
 This module passes commits of the quorum to the loader, and role changes to the controller. Other
-rooms read `image` and call `submit`.
+modules read `image` and call `submit`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from protocol.types import Uuid
 
 
 class OrderPath(Protocol):
-    """The interface to the node that decides an order (`orders`, or this node's
+    """The interface to the node that decides a controller request (`orders`, or this node's
     `controller_driver`)."""
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:
-        """Submit an order. The waiter is called once, possibly before this method returns."""
+        """Submit a controller request. The waiter is called once, possibly before this method
+        returns."""
 
 
 class MetadataListener(Protocol):
@@ -36,10 +37,10 @@ class MetadataListener(Protocol):
     (`node/joining`)."""
 
     def role_changed(self, role: RoleChange) -> None:
-        """Note a new role of the node. This is called before the controller is notified."""
+        """Handle a new role of the node. This is called before the controller is notified."""
 
     def image_moved(self, image: MetadataImage) -> None:
-        """Note a changed image. This is called after the controller is notified."""
+        """Handle a changed image. This is called after the controller is notified."""
 
 
 class Metadata:
@@ -59,7 +60,8 @@ class Metadata:
         self.controller = controller
         self.snapshotter = snapshotter
         self._orders: OrderPath = controller
-        """The path of orders. A broker that is configured alone decides its orders itself."""
+        """The path of controller requests. A broker that is configured alone decides them
+        itself."""
         self._listener: MetadataListener | None = None
         self._refusal: Exception | None = None
         self._is_serving = False
@@ -67,7 +69,7 @@ class Metadata:
         quorum.report_to(self)
 
     def join(self, orders: OrderPath, listener: MetadataListener) -> None:
-        """Set the path of orders and the listener, in a cluster with other brokers."""
+        """Set the path of controller requests and the listener, in a cluster with other brokers."""
         self._orders = orders
         self._listener = listener
 
@@ -94,13 +96,13 @@ class Metadata:
         host: str | None = None,
         user: str | None = None,
     ) -> None:
-        """Submit an order to the active controller, on this node or on another node.
+        """Submit a request to the active controller, on this node or on another node.
 
         Calls `reply` when the decision is committed and in force. Calls `refused` if the decision
-        cannot be written, too many orders wait, or the level of the log has no records for the
-        order. Both can be called before this method returns. `host` is the client that sent the
-        order; None for the node itself. `user` is the user whose rights count; None if everything
-        is allowed.
+        cannot be written, too many requests wait, or the level of the log has no records for the
+        request. Either can be called before this method returns. `host` is the client that sent the
+        request; None for the node itself. `user` is the user whose rights are checked; None if
+        everything is allowed.
         """
         try:
             refuse_order(order, self.image)
@@ -117,14 +119,14 @@ class Metadata:
         host: str | None = None,
         user: str | None = None,
     ) -> None:
-        """Submit an order as `submit` does, but refuse it with NOT_CONTROLLER unless this node is
+        """Submit a request as `submit` does, but refuse it with NOT_CONTROLLER unless this node is
         the active controller."""
         self.controller.submit(order, OrderWaiter(reply, refused, host, user))
 
     def submit_now(self, order: Order) -> Any:
-        """Decide an order before the node serves requests, and return the reply.
+        """Decide a request before the node serves clients, and return the reply.
 
-        Raises the disk's error, or ApiError if the order is refused.
+        Raises the disk's error, or ApiError if the request is refused.
         """
         replies: list[Any] = []
         refusals: list[ApiError] = []
@@ -134,8 +136,8 @@ class Metadata:
         return replies.pop()
 
     def start(self, snapshot: MetadataSnapshot) -> None:
-        """Take the state from a snapshot and replay the log from its end. A sole voter is also
-        elected.
+        """Load the state from a snapshot, and replay the log from the snapshot's end. If this node
+        is the only voter, it is also elected.
 
         Call this before the node serves requests. Raises the disk's errors, and
         UnknownMetadataRecord if a later version of the broker wrote the log.
@@ -156,7 +158,7 @@ class Metadata:
         self.quorum.stop()
         self.controller.stop()
 
-    # The quorum driver calls these.
+    # The quorum driver calls the following methods.
 
     def committed(self, offset: int) -> None:
         self.loader.committed(offset)
@@ -174,7 +176,7 @@ class Metadata:
         self._refusal = error
         self.controller.unwritten(end_offset, error)
 
-    # The loader calls this.
+    # The loader calls the following method.
 
     def moved(self, image: MetadataImage) -> None:
         self.controller.moved(image)

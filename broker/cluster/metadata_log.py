@@ -60,10 +60,10 @@ class DiskListener(Protocol):
     (`quorum_driver`)."""
 
     def synced(self, end_offset: int) -> None:
-        """Note that the log is durable up to `end_offset`."""
+        """Handle a report that the log is durable up to `end_offset`."""
 
     def duty_done(self) -> None:
-        """Note that one more duty is done."""
+        """Handle a report that one more duty is done."""
 
 
 class MetadataLog:
@@ -119,9 +119,9 @@ class MetadataLog:
         """Return whole batches between two offsets: at least one if there is one.
 
         The total size is at most `max_bytes`, unless the first batch alone is larger.
-        CorruptionError and DiskError prevent the start of a broker and stop a running broker,
-        because damaged batches must not be used or sent. Without a free file descriptor the result
-        is empty, and the caller must call `again`.
+        CorruptionError and DiskError end the broker's process, also during a start, because damaged
+        batches must not be used or sent. If no file descriptor is free, the result is empty, and
+        the caller must retry by means of `again`.
         """
         try:
             region = self.log.read(start_offset, max_bytes, end_offset).region
@@ -137,7 +137,7 @@ class MetadataLog:
             self._die(f"the metadata log cannot be read: {error}")
 
     def again(self, call: Done) -> None:
-        """Call `call` after `RETRY_MS`, when a file descriptor can be free again."""
+        """Call `call` after `RETRY_MS`. A file descriptor can be free by then."""
         self._later(RETRY_MS, call)
 
     def filled(self, answer: FetchAnswer, read: BatchesToRead) -> FetchAnswer:
@@ -273,7 +273,7 @@ class MetadataLog:
             self._insist(lambda: self._workers.files, job.perform, taken_over)
 
     def do(self, job: Callable[[], T], done: Callable[[T], None], refused: Done) -> None:
-        """Run a job after all work that was queued before. Call `refused` if the disk rejects
+        """Run a job after all work that is already queued. Call `refused` if the disk rejects
         it."""
 
         def begin(finish: Done) -> None:
@@ -315,7 +315,7 @@ class MetadataLog:
                 return self.snapshots.keep_fetched(snapshot_id)
             except WireError as error:
                 logger.warning(
-                    "fetched metadata snapshot is incomplete; it is fetched again",
+                    "fetched snapshot of the metadata is incomplete and will be fetched again",
                     extra=fields(reason=error),
                 )
                 return None
@@ -354,7 +354,8 @@ class MetadataLog:
     def _insist(
         self, workers: Callable[[], Jobs], job: Callable[[], T], done: Callable[[T], None]
     ) -> None:
-        """Repeat a job until the disk accepts it. Messages that depend on the job wait."""
+        """Repeat a job until the disk accepts it. Messages that depend on the job wait in the
+        meantime."""
 
         def attempt() -> None:
             workers().run(job, done, failed)

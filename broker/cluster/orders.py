@@ -1,15 +1,17 @@
-"""Sends orders for the metadata to the active controller, on this broker or on another broker.
+"""Sends requests that change the metadata to the active controller, on this broker or on another
+broker.
 
-Clients send their orders to any broker. A broker that is not the active controller forwards them in
-an Envelope (KIP-590). The envelope has the client's address and user, because the controller
+Clients send these requests to any broker. A broker that is not the active controller forwards them
+in an Envelope (KIP-590). The envelope has the client's address and user, because the controller
 applies the client's limits and rights. The broker's own requests take the same path. If there is no
-active controller, or the asked broker is not the controller, the order waits and is retried.
+active controller, or the asked broker is not the controller, the request waits and is retried.
 
-If the controller dies or is deposed before it answers, the broker does not know whether the order
-was carried out. The next controller has replayed all orders that were carried out, so it gets the
-order again, as in Kafka. If the order had been carried out, the answer shows it (for example
-TOPIC_ALREADY_EXISTS). An order is not repeated if it could change an object that another client has
-created in the meantime. Its client gets a timeout error and must check the result.
+If the controller dies or is deposed before it answers, the broker does not know whether the request
+was carried out. The next controller has replayed everything that was carried out, so the broker
+sends the request to it again, as in Kafka. If the request had been carried out, the answer shows it
+(for example TOPIC_ALREADY_EXISTS). A request is not repeated if it could change an object that
+another client has created in the meantime. Its client gets a timeout error and must check the
+result.
 """
 
 from __future__ import annotations
@@ -42,10 +44,10 @@ from protocol.types import NO_NODE
 from protocol.wire.schema import Message
 
 RETRY_MS = 50
-"""The wait in milliseconds before an order is retried that no controller could decide."""
+"""The wait in milliseconds before a request is retried that no controller could decide."""
 
 NEVER_ASKED = frozenset({End.REFUSED, End.UNREACHABLE, End.UNRESOLVED})
-"""The ends of links that never connected, so that the request was not sent."""
+"""The results of connections that were never made, so that the request was not sent."""
 
 NOT_REPEATED = (
     DeleteTopicsRequest,
@@ -53,13 +55,13 @@ NOT_REPEATED = (
     AddRaftVoterRequest,
     RemoveRaftVoterRequest,
 )
-"""The orders that are not repeated, because another client can reuse the name or id in the
-meantime. A voter that was removed in the meantime must not be added again."""
+"""The requests that are not repeated, because another client can reuse the name or id in the
+meantime. A voter that was removed in the meantime must not be added again either."""
 
 
 @dataclass(slots=True, eq=False)
 class _PendingOrder:
-    """An order that the controller has not yet answered, with its waiter."""
+    """A request that the controller has not yet answered, with its waiter."""
 
     order: Order
     waiter: OrderWaiter
@@ -68,9 +70,9 @@ class _PendingOrder:
     """The function that handles the answer to `message`."""
     deadline_ms: int
     try_number: int = 0
-    """The number of the newest try. Answers to earlier tries are ignored."""
+    """The number of the newest attempt. Answers to earlier attempts are ignored."""
     asked_id: int = NO_NODE
-    """The node that was asked and has not answered; NO_NODE if there is none."""
+    """The node that has the request and has not answered; NO_NODE if there is none."""
 
 
 class OrderForwarder:
@@ -94,7 +96,7 @@ class OrderForwarder:
         self._pending: dict[_PendingOrder, None] = {}
 
     def submit(self, order: Order, waiter: OrderWaiter) -> None:
-        """Submit an order. The waiter is called once, possibly before this method returns."""
+        """Submit a request. The waiter is called once, possibly before this method returns."""
         config = self._settings.config
         if len(self._pending) >= config.max_pending_metadata_orders:
             waiter.refused(
@@ -111,10 +113,10 @@ class OrderForwarder:
         self._try(one)
 
     def leader_changed(self) -> None:
-        """Note a new leader of the quorum.
+        """Handle a new leader of the quorum.
 
-        Orders that were sent to the former leader are sent again, because it possibly never answers
-        them.
+        Requests that were sent to the former leader are sent again, because it possibly never
+        answers them.
         """
         leader_id = self._leader_id()
         if leader_id != NO_NODE:
@@ -124,7 +126,7 @@ class OrderForwarder:
     def _as_request(
         self, order: Order, waiter: OrderWaiter
     ) -> tuple[Message, Callable[[Any], None]]:
-        """Return the request for an order, and the function that handles its answer."""
+        """Return the message for a request, and the function that handles its answer."""
         match order:
             case CreateOwnTopic(name):
 
@@ -150,7 +152,9 @@ class OrderForwarder:
                 return newer, waiter.reply
             case Message():
                 return order, waiter.reply
-        raise AssertionError(f"{type(order).__name__} is not passed on")
+        raise AssertionError(
+            f"{type(order).__name__} is not a request that brokers forward to the controller"
+        )
 
     def _try(self, one: _PendingOrder) -> None:
         leader_id = self._leader_id()
@@ -175,7 +179,7 @@ class OrderForwarder:
             one.waiter.reply(answer)
 
         def refused(error: ApiError) -> None:
-            # Another controller became active while the order was waiting for its commit.
+            # Another controller became active while the request was waiting for its commit.
             if error.code is ErrorCode.NOT_CONTROLLER:
                 self._lost(one)
             else:
@@ -236,8 +240,8 @@ class OrderForwarder:
             self._refuse(one, ApiError(code, "the controller refused the order"))
 
     def _lost(self, one: _PendingOrder) -> None:
-        """Handle an order whose controller was lost, so that it is unknown whether it was carried
-        out."""
+        """Handle a request whose controller was lost before it answered. It is unknown whether the
+        request was carried out."""
         if isinstance(one.message, NOT_REPEATED):
             text = "the controller was lost before it answered; check whether the change was made"
             self._refuse(one, ApiError(ErrorCode.REQUEST_TIMED_OUT, text))
@@ -245,7 +249,7 @@ class OrderForwarder:
             self._try_later(one)
 
     def _try_later(self, one: _PendingOrder) -> None:
-        # Ignore an answer that comes before the next try.
+        # Ignore an answer to this attempt that comes before the next one.
         one.try_number += 1
         one.asked_id = NO_NODE
         self._world.later(RETRY_MS, partial(self._try, one))

@@ -1,8 +1,9 @@
 """Probes whether a broker that does not answer is dead, by one connection attempt to its listener.
 
-The kernel of the other machine accepts a connection even if the process stands still. So only a
-refused connection shows that the process is gone. A probe uses no name resolver, because the names
-of containers disappear with them. The loss of a name server must not fence any broker.
+The kernel of the other machine accepts a connection even if the process is stopped. So only a
+refused connection shows that the process is gone. A probe does not resolve host names: the name of
+a container disappears with the container, and the failure of a name server must not fence any
+broker.
 
 `controller/suspicion` draws the conclusions. `controller/liveness` uses it for brokers, and
 `leader_watch` for the leader that a voter follows.
@@ -20,13 +21,13 @@ from broker.world import Address, End, Link, World
 VERDICTS: Mapping[End, ProbeVerdict] = MappingProxyType(
     {
         End.REFUSED: ProbeVerdict.REFUSED,
-        # The connection existed for a moment, so the other machine, or a device in front of it, has
-        # accepted it.
+        # The connection was accepted and then closed. So the other machine, or a device in front of
+        # it, is reachable.
         End.RESET: ProbeVerdict.ACCEPTED,
         End.EOF: ProbeVerdict.ACCEPTED,
         End.TIMED_OUT: ProbeVerdict.SILENT,
         End.UNREACHABLE: ProbeVerdict.UNREACHABLE,
-        # The attempt could not be made, so it proves as little as an unknown name.
+        # The attempt could not be made, so it proves no more than an unknown host name.
         End.UNRESOLVED: ProbeVerdict.UNRESOLVED,
         End.CLOSED: ProbeVerdict.UNRESOLVED,
     }

@@ -1,8 +1,8 @@
 """Runs the quorum's core: performs its outputs in order and reports their results to it.
 
-`metadata_log` does the disk work. A message with a barrier waits until the disk work is done on
-which it depends. Commits and role changes are reported between two steps of the core, never inside
-a step. Time is lived time (`lived`). Messages to other nodes go through a `Messenger`.
+`metadata_log` does the disk work. A message with a barrier waits until the disk work on which it
+depends is done. Commits and role changes are reported between two steps of the core, never inside a
+step. Time is lived time (`lived`). Messages to other nodes go through a `Messenger`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm
 from broker.cluster.metadata_log import MetadataLog
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.quorum.events import (
@@ -66,28 +66,30 @@ class QuorumClient(Protocol):
     calls."""
 
     def committed(self, offset: int) -> None:
-        """Note that all batches below the offset are committed and can be read."""
+        """Handle a commit: all batches below the offset are committed and can be read."""
 
     def installed(self, snapshot: MetadataSnapshot) -> None:
-        """Take the state from a snapshot, because the log now starts at the end of the snapshot."""
+        """Replace the state by the state of a snapshot, because the log now starts at the end of
+        the snapshot."""
 
     def role(self, role: RoleChange) -> None:
-        """Note that this node leads, follows a leader, or knows no leader any more."""
+        """Handle a role change: this node leads, follows a leader, or knows no leader any more."""
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
-        """Note that the disk rejected the batches at the offset and above."""
+        """Handle a write error: the disk rejected the batches at the offset and above."""
 
 
 @dataclass(slots=True)
 class BarrierMessage:
-    """A message that waits until `until` duties of the disk are done."""
+    """A message that waits until the disk has done `until` duties."""
 
     until: int
     message: Send | Reply
 
 
 class QuorumDriver:
-    """The quorum's core of one replica, with its disk and its messages."""
+    """Runs the quorum state machine of this broker: it writes to the disk what the machine decides,
+    sends its messages, and gives it the answers."""
 
     def __init__(
         self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger
@@ -170,7 +172,7 @@ class QuorumDriver:
         self.handle(answered)
 
     def synced(self, end_offset: int) -> None:
-        """Note that the log is durable up to `end_offset`."""
+        """Handle a report that the log is durable up to `end_offset`."""
         self.handle(Synced(end_offset))
 
     def duty_done(self) -> None:
@@ -273,8 +275,11 @@ class QuorumDriver:
         return None
 
     def _undo_write(self, refusal: Exception) -> None:
-        """Undo a write that the disk rejected: drop the messages that depend on it, and report it
-        to the core before the next event."""
+        """Undo a write that the disk rejected.
+
+        Drop the messages that depend on the write, and report the rejection to the core before the
+        next event.
+        """
         self._refusal = refusal
         self._waiting = [one for one in self._waiting if not _is_synced_send(one.message)]
         end_offset = self._log.log.log_end_offset

@@ -44,8 +44,8 @@ class Identity(NamedTuple):
 class QuorumState(NamedTuple):
     """The initial state of a metadata replica. The log continues where the snapshot ends.
 
-    With snapshots the metadata log does not start at offset 0. Load the newest snapshot first: the
-    log always reaches its end.
+    The log before the snapshots is deleted, so it does not start at offset 0. Load the newest
+    snapshot first. The log always begins at or below the snapshot's end.
     """
 
     snapshot: MetadataSnapshot
@@ -83,16 +83,16 @@ def look(
 
 
 def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
-    """Make a voter set durable. Write the vote file first if there is none. This can be
-    repeated.
+    """Make a voter set durable. Write the vote file first if there is none. It is safe to call this
+    again.
 
     An observer stores a set without voters. The log that it fetches names the voters.
     """
     if _read_vote(disk, log.log.folder) is None:
         vote = vote_file.encode(ElectionState(FIRST_EPOCH))
         disk.replace(vote_path(log.log.folder), vote, is_durable=True)
-    # Later snapshots were fsynced before they got their names. Only the bootstrap snapshot can be
-    # without an fsync, from a process that was killed.
+    # Later snapshots were fsynced before they were renamed to their final names. Only the bootstrap
+    # snapshot can lack an fsync, if the process that wrote it was killed.
     newest = log.snapshots.newest()
     if newest is None:
         bootstrap = build_snapshot(BOOTSTRAP, VoterSet(Voter(key) for key in voters), [])
@@ -132,8 +132,9 @@ def recover(disk: Disk, log: MetadataLog, *, may_reset: bool = False) -> QuorumS
     if election.epoch < log.log.leader_epochs.latest:
         raise FolderError(
             folder,
-            f"{vote_file.FILE_NAME} is in epoch {election.epoch}, the log in "
-            f"{log.log.leader_epochs.latest}: one of them is not this disk's",
+            f"{vote_file.FILE_NAME} is in epoch {election.epoch}, but the log is already in "
+            f"epoch {log.log.leader_epochs.latest}: one of them comes from another disk. "
+            "Restore the file that belongs to this folder",
         )
     voters = VoterHistory(snapshot.voters)
     _read_voters(log, voters)
@@ -165,7 +166,11 @@ def _refuse_lost_voters(log: MetadataLog) -> None:
     damaged = [str(one) for one in log.snapshots.ids()]
     if damaged:
         raise FolderError(
-            log.log.folder, "every metadata snapshot is damaged. Restore one from a copy"
+            log.log.folder,
+            (
+                "all metadata snapshots (.checkpoint files) are damaged, so the voters are "
+                "unknown. Restore one of the files from a copy"
+            ),
         )
     if end_offset := log.log.log_end_offset:
         raise FolderError(
@@ -196,8 +201,8 @@ def _control_batches(log: MetadataLog) -> Iterator[bytes]:
 
 
 def _replicas(logs: LogManager) -> Iterator[ReportedReplica]:
-    """Yield all partitions except the metadata log. A partition with a damaged log has the zero
-    topic id, because the log's topic id can be lost."""
+    """Yield all partitions except the metadata log. A partition with a damaged log gets the zero
+    topic id, because its topic id can be lost with the log."""
     for partition, log in logs.logs.items():
         if partition != METADATA_PARTITION:
             yield ReportedReplica(

@@ -155,7 +155,7 @@ def decode_request(message: Message) -> Request:
             return _read_fetch(message)
         case messages.FetchSnapshotRequest():
             return _read_fetch_snapshot(message)
-    raise AssertionError(f"{type(message).__name__} is no request of the quorum")
+    raise AssertionError(f"{type(message).__name__} is not a request of the quorum protocol")
 
 
 def _requested_partition(topics: Sequence[Any], name_field: str, index_field: str) -> Any:
@@ -342,7 +342,8 @@ def _answered_partition(
     partition = _only(topics, name_field, index_field)
     if partition is None or message.error_code:
         raise MalformedAnswer(
-            f"{type(message).__name__}: error {message.error_code}, topics {topics}"
+            f"{type(message).__name__} has error {message.error_code} and topics {topics}, "
+            "expected partition 0 of the metadata log"
         )
     return partition
 

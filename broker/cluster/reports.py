@@ -55,7 +55,7 @@ class BrokerReport:
 
     @property
     def is_empty(self) -> bool:
-        """True if the disk has never held data of a cluster."""
+        """True if the disk has never had data of a cluster."""
         return not (
             self.metadata_end_offset or self.snapshot_end_offset or self.voters or self.replicas
         )

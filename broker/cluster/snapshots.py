@@ -59,7 +59,7 @@ class SnapshotFiles:
                 return MetadataSnapshot(snapshot_id, content, check_snapshot(content))
             except WireError as error:
                 logger.error(
-                    "snapshot of the metadata is damaged",
+                    "snapshot of the metadata is damaged; the next older one is used",
                     extra=fields(file=self._path(snapshot_id), reason=error),
                 )
         return None

@@ -39,14 +39,15 @@ SNAPSHOT_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
-    """The limits of the log behind the newest snapshot. A start replays no more than this."""
+    """The limits for the part of the log after the newest snapshot. A start replays no more than
+    this part."""
 
     records: int = SNAPSHOT_RECORDS
     size_bytes: int = SNAPSHOT_BYTES
 
 
 class LogTrimmer(Protocol):
-    """The interface to the object that deletes the beginning of a log (`replicas/housekeeping`)."""
+    """The interface to the object that deletes the start of a log (`replicas/housekeeping`)."""
 
     def trim(self, log: Log, start_offset: int) -> None:
         """Delete the files that lie below the new start offset."""
@@ -80,7 +81,7 @@ class Snapshotter:
         self._not_before_ms = 0
 
     def trim_with(self, trimmer: LogTrimmer) -> None:
-        """Set `trimmer`, which deletes the beginning of the log after each snapshot."""
+        """Set `trimmer`, which deletes the start of the log after each snapshot."""
         self._trimmer = trimmer
 
     def begun(self, end_offset: int, voters: VoterSet) -> None:
@@ -91,10 +92,11 @@ class Snapshotter:
         self._end_bytes = self._log.log.size_bytes
 
     def moved(self, image: MetadataImage) -> None:
-        """Note the image in force, and take a snapshot of it if one is due.
+        """Handle a changed image: take a snapshot of it if one is due.
 
-        A snapshot is also due when the level of the log falls. The log before that can have records
-        of the higher level, and an earlier version of the broker must not start with them.
+        A snapshot is also due when the level of the log falls. The earlier part of the log can have
+        records of the higher level, and an older version of the broker must not read them when it
+        starts.
         """
         level = image.features.get(METADATA_VERSION, 0)
         if level < self._level:

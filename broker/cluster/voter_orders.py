@@ -1,6 +1,8 @@
-"""Requests of operators that change the voters of the quorum (KIP-853), as changes of its core.
+"""Converts requests of operators that change the voters of the quorum (KIP-853) to changes for the
+quorum's core.
 
-This module is pure. The quorum's leader decides these requests, not the controller's image.
+This module is pure. The leader of the quorum decides these requests. They do not depend on the
+controller's image.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ VoterOrder = AddRaftVoterRequest | RemoveRaftVoterRequest
 def change_of(order: VoterOrder, cluster_id: str, image: MetadataImage) -> VoterChange:
     """Return the change that a request asks for.
 
-    A request without addresses is for a registered broker, whose address the image has. Clients
-    cannot see the addresses that brokers have for each other.
+    A request without addresses must name a registered broker, whose address is in the image.
+    Clients cannot see the addresses that brokers use among each other.
 
     Raises ApiError if the request is for another cluster, or if there is no address for other
     brokers.

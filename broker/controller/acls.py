@@ -1,7 +1,7 @@
 """Decides CreateAcls and DeleteAcls.
 
-This module is pure. The errors are Kafka's. Each ACL of a request succeeds or fails alone, and an
-ACL that is there already is a success. Users, topics and groups that do not exist can have ACLs.
+This module is pure. The errors are Kafka's. Each ACL of a request succeeds or fails alone. Creating
+an ACL that already exists succeeds. Users, topics and groups that do not exist can have ACLs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def create_acls(
 
 
 def _entry(creation: AclCreation) -> AclEntry:
-    """Return the entry of a request. Raises ApiError if it would have no clear meaning."""
+    """Return the ACL that a creation in a request asks for. Raises ApiError if its meaning would be
+    unclear."""
     entry = AclEntry(
         _word(AclResource, creation.resource_type, "resource type"),
         creation.resource_name,
@@ -118,14 +119,17 @@ def _entry(creation: AclCreation) -> AclEntry:
 
 def _word(words: type[Word], number: int, what: str) -> Word:
     """Return the member of an enumeration with this number, which must not be ANY or UNKNOWN."""
-    # The first two members of each are UNKNOWN and ANY.
+    # The first two members of each enumeration are UNKNOWN and ANY.
     if number not in list(words)[2:]:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"found {what} {number}, expected a known one")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"found {what} {number}, expected one of {', '.join(map(str, list(words)[2:]))}",
+        )
     return words(number)
 
 
 def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """Return the filter of a request. Raises ApiError if it has an unknown number."""
+    """Return the ACL filter of a request. Raises ApiError if it has an unknown number."""
     try:
         found = AclFilter(
             AclResource(asked.resource_type_filter),
@@ -138,16 +142,20 @@ def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
         )
     except ValueError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the filter is not valid: {error}") from error
-    # 0 is the number of every unknown word. The texts can be None.
+    # 0 is the number of UNKNOWN in each enumeration. The names in a filter can be None.
     if 0 in (found.resource_type, found.pattern_type, found.operation, found.permission):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the filter has a word that is not known")
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "the filter has an unknown resource type, pattern type, operation or permission",
+        )
     return found
 
 
 def delete_acls(
     request: DeleteAclsRequest, image: MetadataImage
 ) -> ControllerDecision[DeleteAclsResponse]:
-    """Delete the ACLs that match any filter of a request. Each filter names what it selected."""
+    """Delete the ACLs that match any filter of a request. The answer lists for each filter the ACLs
+    that it selected."""
     doomed: dict[Uuid, None] = {}
     results = []
     for asked in request.filters:

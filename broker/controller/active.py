@@ -65,9 +65,9 @@ class OrderWaiter:
     reply: Callable[[Any], None]
     refused: Callable[[ApiError], None]
     host: str | None = None
-    """The client's host; None if the broker itself made the request."""
+    """The client's host; None if the request comes from a broker and not from a client."""
     user: str | None = None
-    """The user whose rights count; None if the client may do everything."""
+    """The user whose rights are checked; None if the client may do everything."""
 
 
 def patience_ms(
@@ -139,8 +139,9 @@ class ActiveController:
     def begin(self, end_offset: int, now_ms: int) -> bytes | None:
         """Return the first batch to propose, if the log has no metadata level yet.
 
-        A new cluster begins at the newest level. A log that has a level keeps it until an order
-        finalises another. `now_ms` is wall time, because it is written into the records.
+        A new cluster begins at the newest level. A log that has a level keeps it until an
+        UpdateFeatures request changes it. `now_ms` is wall time, because it is written into the
+        records.
         """
         if METADATA_VERSION in self._image.features:
             return None
@@ -159,8 +160,8 @@ class ActiveController:
         """Decide one request and return the batch to append at `end_offset`, the log's end; None if
         the decision has no records.
 
-        The waiter can be answered before this method returns. Raises ImpossibleRecord, which means
-        a bug in the controller.
+        The waiter's callback can run before this method returns. Raises ImpossibleRecord, which
+        means a bug in the controller.
         """
         is_limited = not isinstance(order, FromBrokers)
         if is_limited and self._is_full(waiter.host):

@@ -93,8 +93,8 @@ def alter_partition(
             if changed[topic.name, index].leader == request.broker_id:
                 answers.append(_granted(index, changed[topic.name, index]))
             else:
-                # The change has completed a reassignment, and the sender is not among the replicas
-                # that stay. It must not act as the leader any more (KAFKA-12803).
+                # The change has completed a reassignment, and the sender is not among the remaining
+                # replicas. The error tells the sender to stop acting as the leader (KAFKA-12803).
                 answers.append(_refused(index, ErrorCode.NEW_LEADER_ELECTED))
         topics.append(AlterPartitionResponseTopic(topic_id=asked.topic_id, partitions=answers))
     return ControllerDecision(records, AlterPartitionResponse(topics=topics))
@@ -135,7 +135,8 @@ def _check(asked: AlterPartitionRequestPartition, sender: int, partition: Partit
     if asked.leader_recovery_state not in (RECOVERED, RECOVERING):
         raise ApiError(ErrorCode.INVALID_REQUEST)
     if asked.leader_recovery_state == RECOVERING and (
-        # Only a leader that has finished recovery can add replicas, and it finishes recovery once.
+        # Only a leader that has finished its recovery may add replicas. A leader reports the end of
+        # its recovery only once.
         len(members) > 1 or partition.leader_recovery_state == RECOVERED
     ):
         raise ApiError(ErrorCode.INVALID_REQUEST)

@@ -1,7 +1,8 @@
-"""Decides when the reassignment of a partition is complete, and what remains then (KIP-455).
+"""Decides when the reassignment of a partition is complete, and which replicas remain then
+(KIP-455).
 
-This module is pure. Only `leadership.change` completes a reassignment, and it looks at every record
-of a partition. So a reassignment ends in the first record in which its conditions hold.
+This module is pure. Only `leadership.change` completes a reassignment. It builds every record of a
+partition, so a reassignment ends in the first record in which its conditions hold.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class ReplicaAssignment:
 
 
 def reassigned(partition: PartitionImage, to: ReplicaAssignment | None) -> PartitionImage:
-    """Return the partition with another assignment; replicas that leave it leave all its sets."""
+    """Return the partition with another assignment. A replica that leaves the assignment also
+    leaves the in-sync and the eligible replicas."""
     if to is None:
         return partition
     return replace(
@@ -61,7 +63,8 @@ def is_complete(partition: PartitionImage, min_isr: int) -> bool:
 
 
 def _has_copied(partition: PartitionImage) -> bool:
-    """Return True if no replica must get in sync first."""
+    """Return True if all replicas that must get in sync before the reassignment ends are in
+    sync."""
     return not awaited_replicas(
         partition.replicas,
         partition.adding_replicas,
@@ -71,17 +74,18 @@ def _has_copied(partition: PartitionImage) -> bool:
 
 
 def _is_enough_left(partition: PartitionImage, min_isr: int) -> bool:
-    """Return True if enough in-sync replicas stay for a commit. The target's size limits the
+    """Return True if enough in-sync replicas remain to commit records. The target's size limits the
     minimum, because a smaller target could otherwise never be reached (KAFKA-15665)."""
     target = partition.target_replicas
     return len(within(partition.in_sync_replicas, target)) >= effective_min_isr(min_isr, target, ())
 
 
 def takes_replicas_away(partition: PartitionImage) -> bool:
-    """Return True if the end of a reassignment must begin a leader epoch.
+    """Return True if the end of a reassignment must start a new leader epoch, because it removes
+    replicas.
 
-    A fetch that a removed replica sent before could otherwise be taken for one of a later replica
-    on the same broker. Clients also see by the epoch which metadata is newer.
+    Without a new epoch, the leader could take a late fetch of a removed replica for a fetch of a
+    later replica on the same broker. The epoch also shows clients which metadata is newer.
     """
     return bool(partition.removing_replicas)
 
@@ -89,7 +93,7 @@ def takes_replicas_away(partition: PartitionImage) -> bool:
 def completed(partition: PartitionImage) -> PartitionImage:
     """Return the partition at the end of its reassignment, before the election.
 
-    Enough replicas are in sync, so no other replica is eligible.
+    Its set of eligible replicas is empty, because enough replicas are in sync.
     """
     target = partition.target_replicas
     known = partition.directory_by_node

@@ -1,8 +1,9 @@
 """Decides changes of settings at run time: settings of topics, of one broker, or of all brokers.
 
 This module is pure. The settings of a resource change together or not at all. The stored value is
-the client's text, because Kafka returns this text unchanged. If a `min.insync.replicas` falls, the
-same batch removes the eligible leader replicas that can lack records from then on.
+the client's text, because Kafka returns this text unchanged. With a lower `min.insync.replicas`,
+records can be committed without the eligible leader replicas. So the batch that lowers the setting
+also removes those replicas.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from broker.config import (
 )
 from broker.controller import leadership
 from broker.controller.outcome import ControllerDecision
-from broker.metadata.configs import topic_layers, topic_value
+from broker.metadata.configs import effective
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import OWN_KEYS
@@ -50,9 +51,8 @@ from protocol.messages.configs import (
 MIN_ISR = "min.insync.replicas"
 
 SECURITY_KEY = re.compile(r"ssl\.|sasl\.|security\.|listener\.|principal\.|password\.")
-"""Keys of Kafka that name files, classes and secrets. Clients of Kafka made brokers load what they
-named (CVE-2023-25194), so none is stored here, although none would have an effect.
-"""
+"""Kafka's keys that name files, classes and secrets. They are rejected and never stored. Brokers of
+Kafka loaded the classes that clients named in such keys (CVE-2023-25194)."""
 
 Resource = TypeVar("Resource", AlterConfigsResource, AlterConfigsRequestResource)
 
@@ -141,7 +141,11 @@ def _alter(
             keys = Counter(one.name for one in resource.configs)
             if repeated := [key for key, count in keys.items() if count > 1]:
                 raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"{repeated[0]} is in the request more than once"
+                    ErrorCode.INVALID_REQUEST,
+                    (
+                        f"the setting {repeated[0]} is in the request more than once for one "
+                        "resource"
+                    ),
                 )
             target = _target(kind, name, image, config)
             new = change(resource, target)
@@ -157,7 +161,8 @@ def _alter(
 def _less_eligible(
     records: Sequence[ConfigRecord], image: MetadataImage, config: BrokerConfig
 ) -> Iterator[MetadataRecord]:
-    """Yield the partition changes that must be in the batch if a `min.insync.replicas` falls."""
+    """Yield the partition changes that must be in the same batch when `min.insync.replicas` of a
+    topic falls."""
     if all(record.name != MIN_ISR for record in records):
         return
     after = MetadataDelta(image).replay_all(records).image(image.end_offset)
@@ -235,7 +240,7 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Conf
         return known[1]
 
     def value_of(row: Setting) -> str:
-        return topic_value(row, topic_layers(row, settings, config), config)
+        return effective(row, settings, config)[0]
 
     return ConfigTarget(settings, row_of, value_of, check_topic_settings, ErrorCode.INVALID_CONFIG)
 
@@ -287,7 +292,7 @@ def _stated(row: Setting, value: str | None, target: ConfigTarget) -> str:
             f"{row.key} has no value: give it one, or delete the setting",
         )
     if len(value) > row.length_max:
-        # Check the length before the value is split, because a text of any length can come.
+        # Check the length before the value is split, because the client chooses the length.
         raise ApiError(
             target.fault_code,
             f"{row.key} has {len(value)} characters, expected at most {row.length_max}",
@@ -317,7 +322,7 @@ def _apply(change: AlterableConfig, settings: dict[str, str], target: ConfigTarg
             target.fault_code,
             f"{change.name} is not a list, so you cannot append or subtract: set its whole value",
         )
-    # A dictionary keeps the order, and finds a word of a long list at once.
+    # A dictionary keeps the order of the words, and looks a word up quickly in a long list.
     words = dict.fromkeys(word for word in target.value_of(row).split(",") if word)
     for word in (part.strip() for part in value.split(",")):
         if operation == ConfigOperation.SUBTRACT:

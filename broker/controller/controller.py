@@ -32,6 +32,7 @@ from broker.controller.registration import Registration, register, register_alon
 from broker.controller.topic_changes import create_partitions, delete_topics
 from broker.controller.topics import create_own_topic, create_topics
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
+from broker.security.denials import NotesDenials
 from broker.security.rights import UserRights
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
@@ -59,7 +60,7 @@ FromBrokers = (
     | ElectPreferred
     | CompleteReassignments
 )
-"""The requests that brokers depend on.
+"""The requests that brokers send for themselves and need in order to work.
 
 The limits of the queue do not apply to them, because each broker sends only a few.
 """
@@ -90,13 +91,14 @@ RESERVED_IDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID})
 class Controller:
     """Decides controller requests.
 
-    `random` gives the ids of new topics, so a run can be repeated with the same seed. The caller
-    can replace `config`.
+    `random` gives the ids of new topics, so a test can repeat a run with the same seed. The caller
+    replaces `config` when settings change.
     """
 
-    def __init__(self, config: BrokerConfig, random: Random) -> None:
+    def __init__(self, config: BrokerConfig, random: Random, denials: NotesDenials) -> None:
         self.config = config
         self._random = random
+        self._denials = denials
 
     def handle(
         self,
@@ -108,13 +110,14 @@ class Controller:
     ) -> ControllerDecision[Any]:
         """Decide one controller request against the image that includes all earlier decisions.
 
-        The rights of a user are those in this image, so a right that an earlier decision took away
-        does not count any more. Without a user everything is allowed. Raises ApiError if the whole
+        The rights of `user` are read from this image, so a right that an earlier decision removed
+        is not used any more. If `user` is None, everything is allowed. Raises ApiError if the whole
         request is refused.
         """
         if user is None:
             return self._decide(order, image)
-        rights = UserRights(user, host or "", lambda: image.acls, self.config.super_user_names)
+        supers = self.config.super_user_names
+        rights = UserRights(user, host or "", lambda: image.acls, supers, self._denials)
         return decide_permitted(order, image, rights, lambda left: self._decide(left, image))
 
     def _decide(self, order: ControllerInput, image: MetadataImage) -> ControllerDecision[Any]:

@@ -47,7 +47,7 @@ USERS_MAX = 10_000
 def alter_credentials(
     request: AlterUserScramCredentialsRequest, image: MetadataImage
 ) -> ControllerDecision[AlterUserScramCredentialsResponse]:
-    """Decide each user of the request."""
+    """Decide AlterUserScramCredentials, each user of the request separately."""
     changes: list[CredentialChange] = [*request.deletions, *request.upsertions]
     counts = Counter(change.name for change in changes)
     names = {name for name, _ in image.credentials}
@@ -92,7 +92,7 @@ def _record_of(change: CredentialChange, image: MetadataImage) -> MetadataRecord
         if (change.name, mechanism) not in image.credentials:
             raise ApiError(
                 ErrorCode.RESOURCE_NOT_FOUND,
-                f"the user has no credential for {mechanism.sasl_name}",
+                f"user '{change.name}' has no credential for {mechanism.sasl_name}",
             )
         return RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism)
     _check(change, mechanism)

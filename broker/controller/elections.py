@@ -2,7 +2,8 @@
 replicas.
 
 This module is pure. The preferred replica is the first one of the assignment. Without the automatic
-return, the brokers that did not restart would keep all leaderships.
+return, brokers would lead nothing after a restart, because the other brokers would keep the
+leaderships.
 """
 
 from __future__ import annotations
@@ -132,8 +133,8 @@ def _elected(
     min_isr = min_in_sync_replicas(topic, image, config)
     if election_type == PREFERRED:
         return elect_by_order(topic, wanted.partition, image, Election.PREFERRED, min_isr)
-    # No replica can lead without a loss of records. So, as in Kafka, the first replica in service
-    # is elected.
+    # No replica can lead without a possible loss of records. As in Kafka, an unclean election then
+    # elects the first replica in service.
     partition = topic.partitions[wanted.partition]
     able = [one for one in by_preference(partition) if may_lead(partition, one, image.brokers)]
     chosen = able[0] if able else NO_NODE

@@ -1,8 +1,9 @@
-"""Decides UpdateFeatures, and keeps records out of the log that its level does not have.
+"""Decides UpdateFeatures, and keeps records out of the log that the log's level does not have.
 
-This module is pure. The level of the metadata log changes by an order only (KIP-584, KIP-778). It
-rises when every registered broker, in service or not, and every voter supports the new level
-(KIP-1073). It falls only if nothing in the image needs the present level. The errors are Kafka's.
+This module is pure. The level of the metadata log changes only when an operator requests it
+(KIP-584, KIP-778). It rises when every registered broker, in service or not, and every voter
+supports the new level (KIP-1073). It falls only if nothing in the image needs the present level.
+The errors are Kafka's.
 """
 
 from __future__ import annotations
@@ -59,15 +60,16 @@ class FeatureUpdate:
 
 
 def birth_level(image: MetadataImage) -> int:
-    """Return the level of a log that has none yet: the newest level of all brokers."""
+    """Return the level of a log that has no level yet: the newest level that all brokers
+    support."""
     return min([METADATA_LEVEL, *(one.levels.newest for one in image.brokers.values())])
 
 
 def refuse_order(order: object, image: MetadataImage) -> None:
-    """Raise UNSUPPORTED_VERSION if the log's level has no records for an order.
+    """Raise UNSUPPORTED_VERSION if the log's level has no records for a controller request.
 
-    Every broker checks its clients' orders before it forwards them, because a controller of an
-    older version does not know these orders.
+    Every broker checks its clients' requests before it forwards them, because a controller of an
+    older version does not know these requests.
     """
     match order:
         case AlterPartitionReassignmentsRequest():
@@ -140,38 +142,51 @@ def _refusal(
     """Return the reason why a feature cannot get the requested level; None if it can."""
     wanted = update.max_version_level
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        return f"upgrade type {update.upgrade_type} is not known, expected 1, 2 or 3"
+        return (
+            f"found upgrade type {update.upgrade_type}, expected 1 (upgrade), 2 (safe "
+            "downgrade) or 3 (unsafe downgrade)"
+        )
     if wanted < 0:
         return f"found level {wanted}, expected 0 or more"
     if wanted == level:
         return None
     if update.feature != METADATA_VERSION:
-        return f"feature {update.feature} is not supported, there is {METADATA_VERSION} alone"
+        return f"feature {update.feature} is not supported: the only feature is {METADATA_VERSION}"
     if wanted not in SUPPORTED:
-        return f"level {wanted} is not supported: this version has {SUPPORTED}"
+        return (
+            f"level {wanted} is not supported: this version of the broker has the levels "
+            f"{SUPPORTED}"
+        )
     if wanted > level and update.upgrade_type != UPGRADE:
-        return f"level {wanted} is above the present {level}: this is no downgrade"
+        return (
+            f"level {wanted} is above the present level {level}, but the request is for a "
+            "downgrade: request an upgrade"
+        )
     if wanted < level and update.upgrade_type == UPGRADE:
-        return f"level {wanted} is below the present {level}, and a downgrade was not asked for"
+        return (
+            f"level {wanted} is below the present level {level}, but the request is for an "
+            "upgrade: request a downgrade"
+        )
     if update.upgrade_type == UNSAFE_DOWNGRADE:
         return "a downgrade that loses metadata is not supported: restore a backup instead"
     if wanted < level and (needs := _needs_above(wanted, image)):
         return (
-            f"level {wanted} does not have {needs}: remove what is there, or restore a backup of "
-            "the time before the upgrade"
+            f"level {wanted} does not have {needs}: remove them, or restore a backup of the "
+            "time before the upgrade"
         )
     if behind := list(_not_following(wanted, voters, image)):
         more = len(behind) - NAMED_MAX
         return (
-            f"these cannot follow to level {wanted}: {', '.join(behind[:NAMED_MAX])}"
-            f"{f' and {more} more' if more > 0 else ''}. Start them with a version that supports "
-            "it, or remove brokers that will not come back"
+            f"these brokers and voters do not support level {wanted}: "
+            f"{', '.join(behind[:NAMED_MAX])}{f' and {more} more' if more > 0 else ''}. Start "
+            "them with a version that supports it, or remove brokers that will not come back"
         )
     return None
 
 
 def _needs_above(level: int, image: MetadataImage) -> str:
-    """Return what the image has that a lower level does not have, with the number of records."""
+    """Return a text that names what the image has and a lower level does not have, with the number
+    of records."""
     needs = (need_of(record) for record in records_of(image))
     counts = Counter(need.what for need in needs if need is not None and need.level > level)
     return ", ".join(f"{what} ({count})" for what, count in sorted(counts.items()))

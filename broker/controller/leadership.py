@@ -83,10 +83,11 @@ class WantedChange:
     is_recovered: bool = False
     """True if the leader has finished its recovery after an unclean election."""
     begins_epoch: bool = False
-    """True to start a new epoch even if the leader stays, so that the leader forgets its followers'
-    progress."""
+    """True to start a new leader epoch even if the leader stays. The leader then forgets its
+    followers' progress."""
     assignment: ReplicaAssignment | None = None
-    """Another assignment. Replicas that it lacks leave the in-sync and eligible replicas."""
+    """A new assignment; None to keep the present one. Replicas that are not in the new assignment
+    leave the in-sync and eligible replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,8 @@ def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
 
 
 def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
-    """Return the directory of a replica; None if the partition has none."""
+    """Return the directory that holds a broker's replica; None if the partition's record has no
+    directories."""
     if not partition.directories:
         return None
     return partition.directories[partition.replicas.index(node_id)]
@@ -249,8 +251,7 @@ def _with_eligible(
     distrusted: frozenset[int],
     min_isr: int,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the eligible and last known eligible replicas for these in-sync replicas, together
-    with them.
+    """Return the in-sync, the eligible and the last known eligible replicas.
 
     A replica that leaves the in-sync replicas is eligible only if fewer than the minimum remain.
     Otherwise records are committed that this replica lacks.
@@ -281,8 +282,8 @@ def lowered_min_isr(
     """Return the changes for the batch in which a topic's `min.insync.replicas` becomes `min_isr`.
 
     With the lower value fewer replicas can commit. So replicas that are eligible only because too
-    few were in sync must not stay eligible. If too few are still in sync, nothing is committed.
-    Then these replicas stay eligible, because they can be the only ones with all records.
+    few were in sync must not stay eligible. If too few are still in sync, nothing is committed. In
+    this case these replicas stay eligible, because they can be the only ones with all records.
     """
     records = []
     for number, partition in enumerate(topic.partitions):

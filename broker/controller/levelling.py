@@ -16,7 +16,8 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 Shift = tuple[int, int, int]
-"""A possible shift of an item: the broker that loses a unit, the target, and the cost."""
+"""A possible shift of an item, as a tuple: the broker that loses a unit, the broker that gets it,
+and the cost."""
 
 Edge = tuple[int, int]
 
@@ -38,8 +39,8 @@ class Levelling(Generic[Item]):
     changed_with: Callable[[Item], Iterable[Item]] = lambda item: (item,)
     """Returns the items whose possible shifts change when an item is shifted."""
     is_strict: bool = False
-    """True if shifts can cost less than 0. Then only the cheapest way between two brokers is taken,
-    because any other way could leave a cycle with a negative cost."""
+    """True if shifts can cost less than 0. In this case only the cheapest chain between two brokers
+    is used, because any other chain could leave a cycle with a negative cost."""
     _edges: dict[Edge, dict[int, dict[Item, None]]] = field(default_factory=dict)
     _shifts: dict[Item, list[Shift]] = field(default_factory=dict)
 
@@ -49,7 +50,7 @@ class Levelling(Generic[Item]):
         return max(self.loads.values()) - min(self.loads.values()) < 2
 
     def add(self, item: Item) -> None:
-        """Note the possible shifts of an item."""
+        """Add an item, with the shifts that are possible for it at the moment."""
         shifts = self._shifts[item] = list(self.shifts_of(item))
         for source, target, cost in shifts:
             self._edges.setdefault((source, target), {}).setdefault(cost, {})[item] = None
@@ -62,7 +63,8 @@ class Levelling(Generic[Item]):
             for edge in pairwise(path):
                 item = self._item_for(edge, items)
                 if item is None:
-                    # Only an item of an earlier step can take this one, so look for another way.
+                    # No item is free for this step, because an earlier step of the chain uses the
+                    # last one. So look for another chain.
                     blocked.add((path[0], path[-1]) if self.is_strict else edge)
                     break
                 items.append(item)
@@ -90,8 +92,8 @@ class Levelling(Generic[Item]):
     def _cheapest(self, blocked: set[Edge]) -> list[int] | None:
         """Return the brokers of the chain to use next; None if the loads are as level as possible.
 
-        Chains that a bound demands come first: away from brokers above the rounded-up mean, then to
-        brokers below the rounded-down mean. So the number of shifts is the smallest.
+        Chains from brokers above the rounded-up mean come first, then chains to brokers below the
+        rounded-down mean. With this rule the number of shifts is the smallest possible.
         """
         if self.is_level:
             return None
@@ -124,7 +126,8 @@ class Levelling(Generic[Item]):
         return None if best is None else best[1]
 
     def _item_for(self, edge: Edge, taken: list[Item]) -> Item | None:
-        """Return the cheapest item for one step that no other step has taken."""
+        """Return the cheapest item that can make one step of a chain and that no other step
+        uses."""
         by_cost = self._edges[edge]
         costs = sorted(by_cost)[:1] if self.is_strict else sorted(by_cost)
         free = (item for cost in costs for item in by_cost[cost] if item not in taken)
@@ -136,7 +139,8 @@ Reached = dict[int, tuple[int, int]]
 
 
 def _reached(source: int, costs: dict[Edge, int], count: int) -> Reached:
-    """Return the cheapest ways from a broker to all others (Bellman-Ford)."""
+    """Return the cheapest ways from a broker to all other brokers (algorithm of Bellman and
+    Ford)."""
     reached: Reached = {source: (0, source)}
     for _ in range(count):
         is_changed = False

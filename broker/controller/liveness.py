@@ -1,13 +1,14 @@
 """Decides which brokers are alive: sessions, closed connections, probes and heartbeats.
 
-This module is pure. Its state is not in the metadata log, and each won epoch of the quorum starts
-with a new one. All times are *lived* ms, without the stalls of the controller's own event loop. So
-a stall of the controller's own process makes no broker look dead. The driver provides lived time,
-and reads all sockets before it asks for a decision.
+This module is pure. Its state is not in the metadata log. When this node becomes the leader of the
+quorum, it starts with a new `Liveness`. All times are *lived* ms, without the stalls of the
+controller's own event loop. So a stall of the controller's own process makes no broker look dead.
+The driver provides lived time, and reads all sockets before it asks for a decision.
 
-A broker is dead by the rule of `suspicion` after its connection has closed, or when its session
-ends without heartbeats. An address that accepts a probe is probed again until the broker has come
-back, because Linux often closes the connections of a killed process before its listeners.
+A broker counts as dead when `suspicion` says so after its connection has closed, or when its
+session ends because no heartbeat came. An address that accepts a probe is probed again until the
+broker has come back, because Linux often closes the connections of a killed process before its
+listeners.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class BrokerProbe:
 
 @dataclass(frozen=True, slots=True)
 class DeadBroker:
-    """A registration that counts as dead. The broker must be fenced, unless its epoch has changed
-    by then."""
+    """A registration whose broker is dead by the rules of this module. The broker must be fenced,
+    unless its epoch has changed by then."""
 
     node_id: int
     broker_epoch: int
@@ -111,9 +112,9 @@ class Liveness:
         """Start a full session for every broker, and return the probes to make, the former leader's
         first.
 
-        Earlier events do not count against a broker, because this controller saw none of its
-        connections and heartbeats. A fenced broker keeps its id like the others, because it can
-        have registered just now.
+        The controller cannot know how long a broker has been silent, because it has not seen the
+        broker's earlier connections and heartbeats. A fenced broker keeps its id like the others,
+        because it can have registered just now.
         """
         for broker in image.brokers.values():
             self.registered(broker, now_ms)
@@ -124,12 +125,13 @@ class Liveness:
         return [self._probe(node_id) for node_id in others]
 
     def decides(self, node_id: int) -> bool:
-        """Note that a broker's registration is being decided; return False if another one for this
-        id is.
+        """Record that a broker's registration is being decided. Return False if another
+        registration for this id is being decided.
 
         Once the registration is granted, its epoch is in the newest image before the commit, and
-        the broker has a session. A second process that registers in the meantime can have been
-        killed, with its last request still in the socket. Such a process must not get the id.
+        the broker has a session. In the meantime a second process can register with the same id. It
+        must not get the id, because it can already be dead, with its last request still in the
+        socket.
         """
         if node_id in self._deciding:
             return False
@@ -137,11 +139,11 @@ class Liveness:
         return True
 
     def decided(self, node_id: int) -> None:
-        """Note that the registration of a broker was committed or refused."""
+        """Record that the registration of a broker was committed or refused."""
         self._deciding.discard(node_id)
 
     def registered(self, broker: BrokerImage, now_ms: int) -> None:
-        """Note a committed registration. If the broker's session already has this epoch, the
+        """Record a committed registration. If the broker's session already has this epoch, the
         session stays as it is."""
         known = self._sessions.get(broker.node_id)
         if known is not None and known.broker_epoch == broker.broker_epoch:
@@ -155,9 +157,12 @@ class Liveness:
         )
 
     def connected(self, node_id: int, incarnation_id: Uuid, link: int) -> None:
-        """Note that a broker has identified itself on a connection. A heartbeat identifies its
-        broker too. The ids of connections (`link`) rise. So a request that is left on an older
-        connection is not a sign that the broker has come back."""
+        """Record that a broker has identified itself on a connection, by a registration or a
+        heartbeat.
+
+        The ids of connections (`link`) rise. A request that arrives late on an older connection is
+        ignored, because it does not show that the broker is alive.
+        """
         session = self._sessions.get(node_id)
         if session is not None and session.incarnation_id == incarnation_id:
             if session.link is not None and link < session.link:
@@ -167,7 +172,7 @@ class Liveness:
             session.closed_ms = session.look_again_ms = None
 
     def closed(self, node_id: int, link: int, now_ms: int) -> BrokerProbe | None:
-        """Note that a connection ended. Return a probe if it was the newest connection of the
+        """Record that a connection ended. Return a probe if it was the newest connection of the
         broker's session."""
         session = self._sessions.get(node_id)
         if session is None or session.link != link:
@@ -179,8 +184,10 @@ class Liveness:
         return self._probe(node_id)
 
     def probed(self, probe: BrokerProbe, verdict: ProbeVerdict, now_ms: int) -> DeadBroker | None:
-        """Note the verdict of a probe. The verdict is ignored if the broker has come back in the
-        meantime."""
+        """Record the verdict of a probe. Return the broker if the verdict proves that it is dead.
+
+        The verdict is ignored if the broker has come back in the meantime.
+        """
         session = self._sessions.get(probe.node_id)
         if session is None or session.suspicion.probe != probe.number:
             return None
@@ -202,7 +209,7 @@ class Liveness:
         return [self._probe(node_id) for node_id in due]
 
     def dead(self, now_ms: int) -> list[DeadBroker]:
-        """Return the brokers that count as dead, and end their sessions.
+        """Return the brokers that are dead by the rules of this module, and end their sessions.
 
         The caller fences `to_be_fenced`.
         """
@@ -289,7 +296,8 @@ class Liveness:
     ) -> _Step:
         """Handle the heartbeat of a stopping broker.
 
-        The broker may stop when it leads no partition and all other brokers have replayed this.
+        The broker may stop when it leads no partition and all other brokers have replayed the
+        metadata records that say so.
         """
         node_id = broker.node_id
         if broker.is_fenced:
@@ -305,7 +313,8 @@ class Liveness:
         return _Step((), is_fenced=False)
 
     def _have_passed(self, offset: int, but: int) -> bool:
-        """Return True if all other brokers in service have replayed the record at an offset."""
+        """Return True if all brokers in service, except `but`, have replayed the record at an
+        offset."""
         return all(
             session.metadata_offset >= offset
             for node_id, session in self._sessions.items()
@@ -329,7 +338,8 @@ def _deadline_ms(session: BrokerSession) -> int:
 
 
 def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadBroker]:
-    """Return the dead brokers that the image has not fenced yet, under the same epoch."""
+    """Return those of the dead brokers that are not fenced in the image yet and still have the same
+    broker epoch."""
     return [
         one
         for one in dead
@@ -343,8 +353,8 @@ def to_be_fenced(dead: Iterable[DeadBroker], image: MetadataImage) -> list[DeadB
 class Heartbeat:
     """A BrokerHeartbeat with the id of its connection (`link`) and its time in lived ms.
 
-    `must_commit`: answer only after a later record is committed, because a deposed controller must
-    not answer.
+    With `must_commit`, the heartbeat is answered only after a later record is committed, because a
+    deposed controller must not answer.
     """
 
     request: BrokerHeartbeatRequest

@@ -1,6 +1,7 @@
 """The result of a decision: the records to commit, and the reply to send after the commit.
 
-This module has only data classes. Controller requests that no client sends are also defined here.
+This module has only data classes. It also defines the controller requests that only brokers and the
+controller itself make.
 """
 
 from __future__ import annotations

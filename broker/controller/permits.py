@@ -1,8 +1,8 @@
 """Checks the rights of a user for a controller request, in the step that decides the request.
 
 This module is pure. The rights are those of the image against which the request is decided. So a
-request cannot use a right that an earlier decision took away.
-What the user may not do is refused with Kafka's errors, and the rest of the request is decided.
+request cannot use a right that an earlier decision took away. The parts of a request that the user
+may not do are refused with Kafka's errors. The other parts are decided.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from broker.controller.features import FeatureUpdate
 from broker.controller.outcome import ControllerDecision, CreateOwnTopic
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import TOPIC_RESOURCE
-from broker.security.rights import Rights
+from broker.security.rights import Asker, RequestRights, Rights
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
+from protocol.messages.api import ApiKey
 from protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsRequestResource,
@@ -43,9 +44,10 @@ from protocol.messages.topics import (
 )
 from protocol.security.acl import CLUSTER_NAME, AclOperation, AclResource
 from protocol.types import ZERO_UUID
+from protocol.wire.schema import Message
 
 GROUP_RESOURCE = 32
-"""The type of a group in requests for settings."""
+"""Kafka's number of the resource type group, in requests for settings."""
 
 CLUSTER_WIDE = (
     ElectLeadersRequest,
@@ -64,54 +66,65 @@ Decide = Callable[[Any], ControllerDecision[Any]]
 def decide_permitted(
     order: Any, image: MetadataImage, rights: Rights, decide: Decide
 ) -> ControllerDecision[Any]:
-    """Decide the permitted part of a request, and refuse the rest.
+    """Decide the permitted part of a request, and refuse the other parts.
 
     Raises ApiError CLUSTER_AUTHORIZATION_FAILED if the whole request is refused.
     """
+    asker = RequestRights(rights, _request_of(order))
     match order:
         case CreateTopicsRequest():
-            return _create_topics(order, rights, decide)
+            return _create_topics(order, asker, decide)
         case CreateOwnTopic(name):
-            if not may_create(rights, name):
+            if not may_create(asker, name):
                 return ControllerDecision([], ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return decide(order)
         case DeleteTopicsRequest():
-            return _delete_topics(order, image, rights, decide)
+            return _delete_topics(order, image, asker, decide)
         case CreatePartitionsRequest():
-            return _create_partitions(order, rights, decide)
+            return _create_partitions(order, asker, decide)
         case IncrementalAlterConfigsRequest() | AlterConfigsRequest():
-            return _alter_configs(order, rights, decide)
+            return _alter_configs(order, asker, decide)
         case AlterClientQuotasRequest():
-            return _with_cluster(AclOperation.ALTER_CONFIGS, order, rights, decide)
+            return _with_cluster(AclOperation.ALTER_CONFIGS, order, asker, decide)
     # A request without a rule is refused.
     if not isinstance(order, CLUSTER_WIDE):
         raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return _with_cluster(AclOperation.ALTER, order, rights, decide)
+    return _with_cluster(AclOperation.ALTER, order, asker, decide)
+
+
+def _request_of(order: Any) -> ApiKey:
+    """Return the client's request that became this order."""
+    match order:
+        case FeatureUpdate():
+            return ApiKey.UPDATE_FEATURES
+        case Message():
+            return ApiKey(order.api_key)
+    return ApiKey.METADATA
 
 
 def _with_cluster(
-    operation: AclOperation, order: Any, rights: Rights, decide: Decide
+    operation: AclOperation, order: Any, asker: Asker, decide: Decide
 ) -> ControllerDecision[Any]:
     """Decide a request that needs a right on the cluster."""
-    if not rights.allows(operation, AclResource.CLUSTER, CLUSTER_NAME):
+    if not asker.may(operation, AclResource.CLUSTER, CLUSTER_NAME):
         raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return decide(order)
 
 
-def may_create(rights: Rights, topic: str) -> bool:
+def may_create(asker: Asker, topic: str) -> bool:
     """Return True if the user may create a topic of this name."""
-    return rights.allows(AclOperation.CREATE, AclResource.CLUSTER, CLUSTER_NAME) or rights.allows(
-        AclOperation.CREATE, AclResource.TOPIC, topic
-    )
+    return asker.may(
+        AclOperation.CREATE, AclResource.CLUSTER, CLUSTER_NAME, is_logged=False
+    ) or asker.may(AclOperation.CREATE, AclResource.TOPIC, topic)
 
 
 def _create_topics(
-    order: CreateTopicsRequest, rights: Rights, decide: Decide
+    order: CreateTopicsRequest, asker: Asker, decide: Decide
 ) -> ControllerDecision[Any]:
-    # A repeated name is refused by the decision, with or without the right.
+    # The decision refuses repeated names, whatever rights the user has.
     counts = Counter(topic.name for topic in order.topics)
     denied = {
-        name: None for name, count in counts.items() if count == 1 and not may_create(rights, name)
+        name: None for name, count in counts.items() if count == 1 and not may_create(asker, name)
     }
     allowed = [topic for topic in order.topics if topic.name not in denied]
     decision = decide(
@@ -120,8 +133,8 @@ def _create_topics(
         )
     )
     for result in decision.reply.topics:
-        if result.error_code == ErrorCode.NONE and not rights.allows(
-            AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, result.name
+        if result.error_code == ErrorCode.NONE and not asker.may(
+            AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, result.name, is_logged=False
         ):
             result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             result.num_partitions = result.replication_factor = -1
@@ -134,9 +147,10 @@ def _create_topics(
 
 
 def _delete_topics(
-    order: DeleteTopicsRequest, image: MetadataImage, rights: Rights, decide: Decide
+    order: DeleteTopicsRequest, image: MetadataImage, asker: Asker, decide: Decide
 ) -> ControllerDecision[Any]:
-    """Refuse topics without the right DELETE. Without DESCRIBE, the name of an id stays hidden."""
+    """Refuse to delete topics without the right DELETE. Without DESCRIBE, the answer does not show
+    the name of a topic that the request names by id."""
     states = order.topics or [DeleteTopicState(name=name) for name in order.topic_names]
     counts = Counter((state.name, state.topic_id) for state in states)
     allowed, denied = [], []
@@ -144,11 +158,11 @@ def _delete_topics(
         name, topic_id = state.name, state.topic_id
         is_odd = counts[name, topic_id] > 1 or (name is None) == (topic_id == ZERO_UUID)
         known = image.topic_names.get(topic_id) if name is None else name
-        if is_odd or known is None or rights.allows(AclOperation.DELETE, AclResource.TOPIC, known):
-            # The decision refuses what is odd or unknown, with or without the right.
+        if is_odd or known is None or asker.may(AclOperation.DELETE, AclResource.TOPIC, known):
+            # The decision refuses invalid and unknown topics, whatever rights the user has.
             allowed.append(state)
             continue
-        is_shown = rights.allows(AclOperation.DESCRIBE, AclResource.TOPIC, known)
+        is_shown = asker.may(AclOperation.DESCRIBE, AclResource.TOPIC, known, is_logged=False)
         denied.append(
             DeletableTopicResult(
                 name=known if name is not None or is_shown else None,
@@ -162,13 +176,13 @@ def _delete_topics(
 
 
 def _create_partitions(
-    order: CreatePartitionsRequest, rights: Rights, decide: Decide
+    order: CreatePartitionsRequest, asker: Asker, decide: Decide
 ) -> ControllerDecision[Any]:
     counts = Counter(topic.name for topic in order.topics)
     denied = {
         name: None
         for name, count in counts.items()
-        if count == 1 and not rights.allows(AclOperation.ALTER, AclResource.TOPIC, name)
+        if count == 1 and not asker.may(AclOperation.ALTER, AclResource.TOPIC, name)
     }
     decision = decide(
         CreatePartitionsRequest(
@@ -185,7 +199,7 @@ def _create_partitions(
 
 
 def config_refusal(
-    rights: Rights, operation: AclOperation, resource_type: int, name: str
+    asker: Asker, operation: AclOperation, resource_type: int, name: str
 ) -> ErrorCode:
     """Return the error for a user that may not read or change the settings of a resource; else
     NONE."""
@@ -195,14 +209,14 @@ def config_refusal(
         kind, code, asked = AclResource.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name
     elif resource_type == GROUP_RESOURCE:
         kind, code, asked = AclResource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, name
-    return ErrorCode.NONE if rights.allows(operation, kind, asked) else code
+    return ErrorCode.NONE if asker.may(operation, kind, asked) else code
 
 
 def _alter_configs(
-    order: IncrementalAlterConfigsRequest | AlterConfigsRequest, rights: Rights, decide: Decide
+    order: IncrementalAlterConfigsRequest | AlterConfigsRequest, asker: Asker, decide: Decide
 ) -> ControllerDecision[Any]:
     codes = [
-        config_refusal(rights, AclOperation.ALTER_CONFIGS, one.resource_type, one.resource_name)
+        config_refusal(asker, AclOperation.ALTER_CONFIGS, one.resource_type, one.resource_name)
         for one in order.resources
     ]
     allowed: list[Any] = [

@@ -1,8 +1,9 @@
 """Chooses the brokers for new partitions: which may get replicas, and how they are spread.
 
-This module is pure. The rules of the spread are in `spreading`. Here are the brokers that may get
-replicas: those in service that are not cordoned. A broker that is away gets replicas only if there
-are too few others, so that a broker that restarts does not prevent new topics.
+This module is pure. This module chooses the brokers that may get replicas: those in service that
+are not cordoned. A broker that is out of service gets replicas only if there are too few others, so
+that topics can be created while a broker restarts. The module `spreading` has the rules by which
+the replicas are spread.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from protocol.errors import ApiError, ErrorCode
 
 
 class ReplicaPlacer:
-    """Places the new partitions of one request. Partitions that it has placed count for the next
-    ones."""
+    """Places the new partitions of one request. Each placed partition is taken into account when
+    the next ones are placed."""
 
     def __init__(self, image: MetadataImage, config: BrokerConfig) -> None:
         self._image = image
@@ -85,7 +86,8 @@ class ReplicaPlacer:
 
 
 def _counts_of(partitions: Iterable[PartitionImage]) -> PlacementCounts:
-    """Count partitions. A partition that moves counts for its future replicas."""
+    """Return the replica counts of these partitions. A partition that is being reassigned is
+    counted with its future replicas."""
     counts = PlacementCounts()
     for replicas, number in Counter(one.target_replicas for one in partitions).items():
         counts.add(replicas, number)

@@ -1,6 +1,6 @@
 """Gives producer ids to brokers in blocks, so that a single id needs no commit.
 
-This module is pure. The unused rest of a block is lost when the broker's process ends. The ids
+This module is pure. When the broker's process ends, the unused ids of its block are lost. The ids
 suffice for a thousand blocks a second for 290,000 years.
 """
 

@@ -1,8 +1,8 @@
-"""Decides AlterClientQuotas (KIP-546): sets and removes quotas of users and client ids.
+"""Decides AlterClientQuotas (KIP-546): sets and removes quotas of users, client ids and addresses.
 
 This module is pure. The errors and their texts are Kafka's, with two differences. NaN and infinity
-are refused. So is an entity or a key that a request names twice, because the order of the changes
-would decide. Each entity succeeds or fails alone.
+are refused. An entity or a key that a request names twice is refused too, because the result would
+depend on the order of the changes. Each entity succeeds or fails alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from protocol.messages.quotas import (
     QuotaEntityPart,
     QuotaOperation,
 )
+from protocol.security.address import is_address, normal_host
 from protocol.security.quota import (
     CLIENT_ID,
     CLIENT_KEYS,
+    CONNECTION_RATE,
     IP,
-    MUTATION_RATE,
     USER,
     QuotaEntity,
     entity_of,
@@ -39,15 +40,16 @@ ENTITIES_MAX = 10_000
 NAME_LENGTH_MAX = 1_024
 """The longest name of a user or client id that can have quotas."""
 
-LONG_MAX = 2**63 - 1
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 FRACTION_MAX = 1e-6
-"""The largest difference to a whole number that Kafka ignores."""
+"""Kafka rounds a value to a whole number if the difference is at most this large."""
 
 
 def alter_quotas(
     request: AlterClientQuotasRequest, image: MetadataImage
 ) -> ControllerDecision[AlterClientQuotasResponse]:
-    """Decide each entity of the request. Only values that change have records."""
+    """Decide AlterClientQuotas, each entity of the request separately. A value that does not change
+    gets no record."""
     counts = Counter(_key_of(entry) for entry in request.entries)
     known = set(image.quotas)
     records: list[ClientQuotaRecord] = []
@@ -63,7 +65,9 @@ def alter_quotas(
         results.append(result)
         try:
             if counts[_key_of(entry)] > 1:
-                raise _invalid("the request names this entity twice")
+                raise _invalid(
+                    "the request names this entity twice: name it once, with all its quotas"
+                )
             changes = _records_of(entry, image)
             entity = _key_of(entry)
             is_new = entity not in known and any(not one.remove for one in changes)
@@ -89,7 +93,7 @@ def _key_of(entry: AlteredQuota) -> QuotaEntity:
 
 
 def _records_of(entry: AlteredQuota, image: MetadataImage) -> list[ClientQuotaRecord]:
-    """Return the records of one entity. Raises ApiError."""
+    """Return the records that change the quotas of one entity. Raises ApiError."""
     _check_entity(entry.entity)
     entity = _key_of(entry)
     present = image.quotas.get(entity, {})
@@ -102,7 +106,7 @@ def _records_of(entry: AlteredQuota, image: MetadataImage) -> list[ClientQuotaRe
             if op.key in present:
                 records.append(quota_record(entity, op.key, 0.0, remove=True))
             continue
-        _check_value(op)
+        _check_value(op, of_address=entity[0][0] == IP)
         if present.get(op.key) != op.value:
             records.append(quota_record(entity, op.key, op.value))
     return records
@@ -123,24 +127,34 @@ def _check_entity(entity: list[QuotaEntityPart]) -> None:
         if part.entity_name is not None and len(part.entity_name) > NAME_LENGTH_MAX:
             raise _invalid(f"the name of the {part.entity_type} has more than {NAME_LENGTH_MAX}"
                            " characters")  # fmt: skip
-    if IP in kinds:
+    if IP not in kinds:
+        return
+    if len(kinds) > 1:
         raise _invalid(
-            "quotas of addresses are not supported: the settings max.connections.per.ip and"
-            " max.connection.creation.rate limit new connections"
+            "Invalid quota entity combination, IP entity should not be combined with User or"
+            " ClientId"
         )
+    (name,) = [part.entity_name for part in entity]
+    if name is None:
+        return
+    # Kafka also takes host names, and looks them up once.
+    if not is_address(name):
+        raise _invalid(f"{name} is not a valid IP or resolvable host.")
+    if normal_host(name) != name:
+        raise _invalid(f"found the address {name}, expected it as {normal_host(name)}")
 
 
-def _check_value(op: QuotaOperation) -> None:
+def _check_value(op: QuotaOperation, *, of_address: bool) -> None:
     """Raise ApiError if a quota cannot have this value."""
-    if op.key == MUTATION_RATE:
-        raise _invalid(f"{MUTATION_RATE} is not supported: there is no quota for changes of topics")
-    if op.key not in CLIENT_KEYS:
+    if op.key not in ((CONNECTION_RATE,) if of_address else CLIENT_KEYS):
         raise _invalid(f"Invalid configuration key {op.key}")
     if not math.isfinite(op.value):
         raise _invalid(f"found {op.value} for {op.key}, expected a number")
     if op.value <= 0:
         raise _invalid(f"Quota {op.key} must be greater than 0")
-    if not CLIENT_KEYS[op.key]:
+    if op.key == CONNECTION_RATE and op.value > INT_MAX:
+        raise _invalid(f"Proposed value for {op.key} is too large for an INT.")
+    if not of_address and not CLIENT_KEYS[op.key]:
         return
     if op.value > LONG_MAX:
         raise _invalid(f"Proposed value for {op.key} is too large for a LONG.")

@@ -39,7 +39,8 @@ from protocol.messages.elections import (
 )
 
 COMPLETED_MAX = 1_000
-"""The largest number of reassignments that one batch completes. The next check takes the others."""
+"""The largest number of reassignments that one batch completes. The next check completes further
+ones."""
 
 
 def alter_reassignments(
@@ -47,8 +48,8 @@ def alter_reassignments(
 ) -> ControllerDecision[AlterPartitionReassignmentsResponse]:
     """Decide AlterPartitionReassignments, each partition separately.
 
-    A target that the partition already has, or moves to, is not an error and needs no record. So a
-    request can be repeated.
+    If the partition already has the target, or is being reassigned to it, the answer is a success
+    without a record. So a client can repeat a request.
     """
     records: list[MetadataRecord] = []
     response = AlterPartitionReassignmentsResponse(
@@ -88,10 +89,11 @@ def alter_reassignments(
 def complete_reassignments(
     order: CompleteReassignments, image: MetadataImage, config: BrokerConfig
 ) -> ControllerDecision[None]:
-    """Complete the reassignments whose conditions hold although no record says so.
+    """Complete the reassignments whose conditions hold although their partitions have had no new
+    record since.
 
-    A lower default of `min.insync.replicas` in the brokers' files is such a case, and so is a
-    leader that was elected from the eligible replicas.
+    This happens when the default of `min.insync.replicas` in the brokers' files was lowered, or
+    when the leader was elected from the eligible replicas.
     """
     records: list[MetadataRecord] = []
     for topic_id, numbers in image.moving.items():
@@ -122,14 +124,15 @@ def _topic_with(image: MetadataImage, name: str, number: int) -> TopicImage:
 def _start(
     name: str, target: tuple[int, ...], partition: PartitionImage, image: MetadataImage
 ) -> WantedChange | None:
-    """Return the change to a target; None if the partition has it, or moves to it."""
+    """Return the change to a target; None if the partition has this target, or is being reassigned
+    to it."""
     if target == partition.target_replicas:
         return None
     original = partition.original_replicas
     removing = tuple(one for one in original if one not in target)
     replicas = (*target, *removing)
     if not set(partition.replicas) <= set(replicas):
-        # Replicas of the running reassignment leave.
+        # The target cancels the running reassignment, so the replicas that it was adding leave.
         return _shrink(name, partition, _assigned(replicas, original, removing, partition, image))
     return WantedChange(assignment=_assigned(replicas, original, removing, partition, image))
 
@@ -160,10 +163,12 @@ def _assigned(
 
 
 def _shrink(name: str, partition: PartitionImage, to: ReplicaAssignment) -> WantedChange:
-    """Return the change to an assignment that lacks added replicas.
+    """Return the change to an assignment without some of the replicas that the running reassignment
+    adds.
 
-    The leader epoch rises so that these replicas stop fetching (KAFKA-13972). If all in-sync
-    replicas would leave, the change would be an unclean election, and it is refused (KAFKA-14424).
+    The leader epoch rises so that these replicas stop fetching (KAFKA-13972). The change is refused
+    if no replica of the new assignment is in sync, because it would be an unclean election
+    (KAFKA-14424).
     """
     if not within(partition.in_sync_replicas, to.replicas):
         raise ApiError(
@@ -184,8 +189,9 @@ def _check_target(
 ) -> None:
     """Refuse a target with an invalid list of replicas.
 
-    A registered broker that is out of service is accepted: it copies the partition when it comes. A
-    cordoned broker keeps the replica that it has, and gets no new one (KIP-1066).
+    A registered broker that is out of service is accepted, and copies the partition when it is
+    back. A cordoned broker is accepted only if it already has a replica of the partition
+    (KIP-1066).
     """
     if not target:
         fault = "an empty list of replicas: name at least one broker"

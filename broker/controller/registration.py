@@ -2,9 +2,9 @@
 partitions.
 
 This module is pure. Each function returns one batch, so the broker's state and all consequences for
-partitions are committed together. In a cluster, a broker is registered fenced, out of all in-sync
-replicas, and under a new broker epoch. Partitions that the broker led get a new leader epoch, so
-that no epoch has two histories.
+partitions are committed together. In a cluster, a registration gives the broker a new broker epoch,
+fences it, and removes it from all in-sync replicas. Partitions that the broker led get a new leader
+epoch, so that no two logs of one epoch can differ.
 """
 
 from __future__ import annotations
@@ -77,8 +77,9 @@ def register(
     config: BrokerConfig,
     facts: RegistrationFacts,
 ) -> ControllerDecision[BrokerRegistrationResponse]:
-    """Handle BrokerRegistration. An incarnation that registers again gets its present epoch, and
-    nothing changes, except levels that a snapshot of 1.0.0-rc1 has lost.
+    """Handle BrokerRegistration. An incarnation that registers again gets its present epoch, and no
+    record is written. The exception is a broker whose supported levels are unknown because a
+    snapshot of version 1.0.0-rc1 did not have them.
 
     Raises INCONSISTENT_CLUSTER_ID. Raises UNSUPPORTED_VERSION for a broker that does not support
     the level of the metadata log. Raises DUPLICATE_BROKER_REGISTRATION while another incarnation
@@ -104,7 +105,7 @@ def register(
             f"{uuid_to_base64(request.incarnation_id)} at {wanted_addresses(request)} must have "
             "another broker id, or wait until the other broker has stopped",
         )
-    # The offset of the batch's first record.
+    # The broker epoch is the offset of the batch's first record.
     broker_epoch = image.end_offset
     record = _record(request, broker_epoch, is_fenced=True)
     brokers = {**image.brokers, request.broker_id: _image_of(request, broker_epoch)}
@@ -129,8 +130,8 @@ def register_alone(
     """Register the only broker of a cluster. No other broker can lead, so it is in service at once.
 
     Every partition that it leads gets a new leader epoch. Otherwise a broker that lost unflushed
-    records would lead again in the epoch in which it wrote them, and this epoch would have two
-    histories.
+    records would write other records in the same leader epoch, and followers and clients could not
+    tell the two logs apart.
     """
     broker_epoch = image.end_offset
     records: list[MetadataRecord] = [_record(request, broker_epoch, is_fenced=False)]
@@ -191,9 +192,9 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
 def unregister(
     request: UnregisterBrokerRequest, image: MetadataImage
 ) -> ControllerDecision[UnregisterBrokerResponse]:
-    """Handle UnregisterBroker: remove a broker that will not come back and holds no replica.
+    """Handle UnregisterBroker: remove a broker that will not come back and has no replicas.
 
-    Kafka also removes a broker that holds replicas. Its partitions then name a broker that does not
+    Kafka also removes a broker that has replicas. Its partitions then name a broker that does not
     exist.
 
     Raises BROKER_ID_NOT_REGISTERED for an unknown id, and INVALID_REQUEST for a broker in service,
@@ -279,8 +280,8 @@ def _after_restart(
     partition: PartitionImage,
     is_flushed: bool,
 ) -> WantedChange:
-    """Return the change of one partition after a broker's restart, which depends on what its disk
-    still has."""
+    """Return the change of one partition after a broker's restart. It depends on what is still on
+    the broker's disk."""
     node_id = request.broker_id
     directory = directory_of(partition, node_id)
     before = () if known is None else known.directory_ids

@@ -19,7 +19,7 @@ from protocol.types import Uuid, uuid_to_base64
 class RegistrationFacts:
     """The facts outside the image on which a registration depends.
 
-    `is_live`: whether the incarnation registered under the id may still be running.
+    `is_live`: True if the registered incarnation with this broker id can still be running.
     `voter_directory`: the directory of this node in the voter set; None if the node is not a voter.
     """
 
@@ -41,8 +41,7 @@ def refuse_foreign(request: BrokerRegistrationRequest, facts: RegistrationFacts)
 
 
 def refuse_level(request: BrokerRegistrationRequest, image: MetadataImage) -> None:
-    """Refuse a broker that cannot read the metadata log, or writes a form that is too old for it
-    (KIP-584)."""
+    """Refuse a broker that does not support the level of the metadata log (KIP-584)."""
     level = image.features.get(METADATA_VERSION)
     levels = ranges_of(request.features).get(METADATA_VERSION, UNNAMED)
     if level is None or level in levels:
@@ -62,7 +61,7 @@ def refuse_level(request: BrokerRegistrationRequest, image: MetadataImage) -> No
 def refuse_directories(
     request: BrokerRegistrationRequest, image: MetadataImage, facts: RegistrationFacts
 ) -> None:
-    """Refuse a copied, emptied or replaced folder."""
+    """Refuse a broker whose data folder was copied, emptied or replaced."""
     if not request.log_dirs or len(set(request.log_dirs)) != len(request.log_dirs):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

@@ -1,8 +1,8 @@
 """Chooses the order of the replicas of new partitions: the leader and its successors.
 
 This module is pure. The first replica is the preferred leader. The second one leads when the first
-one fails. So leaderships are level over the brokers, and for each leader its second places are
-level over the other brokers, as far as the replicas allow.
+one fails. Each broker gets about the same number of leaderships. For each leader, the second
+replicas are spread evenly over the other brokers, as far as the chosen replicas allow.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ Pair = tuple[int, int]
 
 EVENED_PARTITIONS_MAX = 1_000
 EVENED_BROKERS_MAX = 10
-"""Up to these numbers second places are made as level as possible, which takes some 0.1 s. Above
-them each partition takes the pair that is the least used at the moment."""
+"""The largest numbers of brokers and partitions for which second replicas are spread as evenly as
+possible, which takes about 0.1 s. Above them each partition takes the pair that is used least at
+that moment."""
 
 _Node = tuple[str, int, int]
-"""A node of the graph of changes: its kind, and a pair, or a broker and 0."""
+"""A node of the graph in `_changes`: its kind with a pair, or its kind with a broker and 0."""
 
 _Edge = tuple[_Node, _Node, int]
 
 
 @dataclass(frozen=True, slots=True)
 class OrderCounts:
-    """The leaderships and pairs of the topic's existing partitions, and of all topics."""
+    """The numbers of leaderships and of pairs, in the existing partitions of the topic and in all
+    topics."""
 
     leaders: Counter[int]
     seconds: Counter[Pair]
@@ -38,7 +40,7 @@ class OrderCounts:
 
 
 class ReplicaOrder:
-    """The order of the replicas of new partitions, whose brokers are chosen."""
+    """Orders the replicas of new partitions. The brokers of each partition are already chosen."""
 
     def __init__(
         self, sets: Sequence[Sequence[int]], brokers: Sequence[int], counts: OrderCounts
@@ -61,7 +63,7 @@ class ReplicaOrder:
             if len(chosen) > 1:
                 self._second.append(self._best_second(first, chosen))
                 self._seconds[first, self._second[-1]] += 1
-        # One partition has taken the best place already.
+        # A single partition already has its best order.
         if len(self._sets) > 1:
             self._level_leaders()
         if (
@@ -105,11 +107,12 @@ class ReplicaOrder:
         levelling.level()
 
     def _even_out(self) -> None:
-        """Change pairs in cycles that lower the cost, until there is no such cycle.
+        """Exchange pairs between partitions along cycles that lower the cost, until no such cycle
+        is left.
 
-        The cost is the sum of the squares of the second places of each pair. Leaderships have a
-        much larger weight, so they stay as level as they are. This finds the minimum, because each
-        of these costs is convex (a flow of minimum cost).
+        The cost is the sum over all pairs of the squared number of partitions with this pair.
+        Leaderships have a much larger weight, so their numbers stay level. The result is the
+        minimum, because each of these costs is convex (a minimum-cost flow).
         """
         numbers_at: dict[Pair, dict[int, None]] = {}
         for number, pair in enumerate(zip(self._first, self._second, strict=True)):
@@ -120,10 +123,11 @@ class ReplicaOrder:
                     self._change_pair(numbers_at, (old[0], old[1]), (new[0], new[1]))
 
     def _changes(self, numbers_at: Mapping[Pair, Mapping[int, None]]) -> list[_Edge]:
-        """Return the graph in which a cycle is a possible change, and its length the cost.
+        """Return a graph in which each cycle is a possible change. The length of a cycle is its
+        cost.
 
-        An edge from "from" to "to" moves a partition to another pair. The other edges say what it
-        costs that one pair has more partitions, and another one fewer.
+        An edge from a node of kind "from" to a node of kind "to" moves a partition to another pair.
+        All other edges have the cost of one more partition with a pair, or of one fewer.
         """
         weight = 4 * (len(self._sets) + 1)
         edges: list[_Edge] = []
@@ -171,8 +175,8 @@ class ReplicaOrder:
 def negative_cycle(edges: Sequence[_Edge]) -> list[tuple[_Node, _Node]] | None:
     """Return the edges of a cycle with a negative cost, in their order; None if there is none.
 
-    This is the algorithm of Bellman and Ford, which begins at all nodes at once. The way back from
-    a node runs into a circle only if this circle has a negative cost, so the search ends there.
+    This is the algorithm of Bellman and Ford, started at all nodes at once. If the predecessors of
+    a node form a cycle, this cycle has a negative cost, so the search ends.
     """
     costs: dict[_Node, int] = {}
     for start, end, _ in edges:
@@ -196,7 +200,8 @@ def _cycle_in(before: Mapping[_Node, _Node]) -> list[tuple[_Node, _Node]] | None
     """Return the edges of a cycle of a graph in which each node has at most one node before it;
     None if there is none."""
     walks: dict[_Node, _Node] = {}
-    """The node at which the walk began that first came to each node."""
+    """The nodes that have been visited, each with the start node of the walk that visited it
+    first."""
     for start in before:
         node = start
         while node in before and node not in walks:

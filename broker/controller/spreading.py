@@ -2,12 +2,14 @@
 
 This module is pure, and knows only ids of brokers and racks. The rules, in this order:
 
-1. A rack is used again for a partition only when all racks have been. Of several racks, the one
-   with the fewest replicas of the topic per broker comes first.
-2. In the rack, the broker with the fewest replicas of the topic comes first. Ties go to the broker
-   that was least often beside the chosen replicas, then to the fewest replicas of all topics.
-3. Leaders of one topic are level as far as the replicas allow. So are, for the partitions of one
-   leader, the second places, because the second replica leads when the first one fails.
+1. A rack gets a second replica of a partition only when all racks have one. Of several racks, the
+   one with the fewest replicas of the topic per broker comes first.
+2. In the rack, the broker with the fewest replicas of the topic comes first. Of equal brokers, the
+   broker with the fewest partitions in common with the already chosen brokers comes first, then
+   the broker with the fewest replicas of all topics.
+3. The leaderships of a topic are spread evenly over the brokers, as far as the replicas allow. So
+   are the second replicas of the partitions of each leader, because the second replica leads when
+   the first one fails.
 """
 
 from __future__ import annotations
@@ -20,30 +22,30 @@ from math import lcm
 from broker.controller.replica_order import EVENED_PARTITIONS_MAX, OrderCounts, ReplicaOrder
 
 REPEATED_MIN = 1_000
-"""The number of partitions in a request above which they repeat a pattern."""
+"""The number of partitions in a request above which a pattern of replicas is repeated."""
 
 PATTERN_TRIES = 3
-"""The number of lengths that are tried for a pattern."""
+"""The number of pattern lengths to try."""
 
 Racks = Mapping[int, str | None]
-"""The rack of each broker that gets replicas. Brokers without a rack are one rack together, as in
-Kafka."""
+"""The rack of each broker that gets replicas, by broker id. All brokers without a rack form one
+rack, as in Kafka."""
 
 
 @dataclass(slots=True)
 class PlacementCounts:
-    """The numbers of replicas, leaderships and pairs on the brokers: of one topic, or of all."""
+    """The numbers of replicas, leaderships and pairs on the brokers, for one topic or for all
+    topics."""
 
     replicas: Counter[int] = field(default_factory=Counter)
     leaders: Counter[int] = field(default_factory=Counter)
     seconds: Counter[tuple[int, int]] = field(default_factory=Counter)
     """The number of partitions with each pair of first and second replica."""
     together: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """The number of partitions that have both brokers as replicas, by the two brokers in both
-    orders."""
+    """For each two brokers, in both orders, the number of partitions with replicas on both."""
 
     def add(self, replicas: Sequence[int], by: int = 1) -> None:
-        """Count one partition, or `by` partitions with the same replicas."""
+        """Add one partition, or `by` partitions with the same replicas."""
         for one in replicas:
             self.replicas[one] += by
         self.leaders[replicas[0]] += by
@@ -52,14 +54,14 @@ class PlacementCounts:
         self.join(replicas, by)
 
     def join(self, replicas: Sequence[int], by: int = 1) -> None:
-        """Count the pairs of one partition, or of `by` partitions with the same replicas."""
+        """Add the broker pairs of one partition, or of `by` partitions with the same replicas."""
         for one in replicas:
             for other in replicas:
                 if one != other:
                     self.together[one, other] += by
 
     def copy(self) -> PlacementCounts:
-        """Return the same counts, to try something with them."""
+        """Return a copy, on which a placement can be tried."""
         return PlacementCounts(
             self.replicas.copy(), self.leaders.copy(), self.seconds.copy(), self.together.copy()
         )
@@ -82,12 +84,13 @@ def spread(
 ) -> list[list[int]]:
     """Return the replicas of `count` new partitions, the preferred leader first.
 
-    `topic` has the counts of the topic's existing partitions, which stay where they are. Both
-    counts include the new partitions afterwards. There must be at least `factor` brokers.
+    `topic` has the counts of the topic's existing partitions, which stay where they are. `cluster`
+    has the counts of all topics. The new partitions are added to both. There must be at least
+    `factor` brokers.
 
     The choice of each partition takes tens of microseconds. So thousands of partitions repeat a
-    pattern of a few, if there is one after which all counts are even again. The counts then differ
-    by no more than those of the rest, which is chosen partition by partition.
+    short pattern after which all counts are even, if there is such a pattern. The partitions that
+    are left after the last whole pattern are placed one by one.
     """
     pattern = _pattern(racks, factor, topic, cluster) if count > REPEATED_MIN else []
     times = count // len(pattern) if pattern else 0
@@ -102,7 +105,8 @@ def spread(
 def _pattern(
     racks: Racks, factor: int, topic: PlacementCounts, cluster: PlacementCounts
 ) -> list[list[int]]:
-    """Return replicas that keep even counts even; empty if no short pattern does."""
+    """Return a pattern of replicas after which even counts are even again; empty if no short
+    pattern does this."""
     if not topic.is_even(racks):
         return []
     has_racks = len(set(racks.values())) >= factor
@@ -123,7 +127,7 @@ def _pattern(
 def _spread_each(
     racks: Racks, count: int, factor: int, topic: PlacementCounts, cluster: PlacementCounts
 ) -> list[list[int]]:
-    """Return the replicas of new partitions, each chosen after the one before."""
+    """Return the replicas of new partitions, placed one after the other."""
     sets = _ReplicaSets(racks, factor, topic, cluster).choose(count)
     order = ReplicaOrder(
         sets,
@@ -140,7 +144,7 @@ def _spread_each(
 
 
 class _ReplicaSets:
-    """The brokers of each new partition, in no order yet."""
+    """The brokers of each new partition. The order of its replicas is not decided yet."""
 
     def __init__(
         self, racks: Racks, factor: int, topic: PlacementCounts, cluster: PlacementCounts
@@ -159,7 +163,7 @@ class _ReplicaSets:
         """The position in the ring at which the choice for the next partition begins."""
 
     def choose(self, count: int) -> list[list[int]]:
-        """Return the brokers of `count` partitions, and count them."""
+        """Return the brokers of `count` new partitions, and add them to the counts."""
         for _ in range(count):
             chosen = self._next()
             self._sets.append(chosen)
@@ -197,11 +201,11 @@ class _ReplicaSets:
         return chosen
 
     def _exchange(self) -> None:
-        """Exchange brokers between the last partition and earlier ones while that evens out how
-        often two brokers have the same partition.
+        """Exchange brokers between the last partition and earlier ones, as long as this spreads the
+        pairs more evenly.
 
-        Each broker keeps its number of replicas, and each partition its racks. Without this the
-        last partition of each round would get the pair that is left over, always the same ones.
+        Each broker keeps its number of replicas, and each partition its racks. Without the
+        exchange, the last partition of each round would always get the same pair of brokers.
         """
         # If each partition has all brokers, there is nothing to exchange.
         if self._factor == len(self._ring) or not self._has_frequent_pair(self._sets[-1]):
@@ -230,7 +234,8 @@ class _ReplicaSets:
         return False
 
     def _exchange_with(self, other: list[int]) -> bool:
-        """Exchange brokers between the last partition and an earlier one, as `_exchange` says.
+        """Exchange brokers between the last partition and an earlier one, if this spreads the pairs
+        more evenly.
 
         Returns True if a broker was exchanged.
         """
@@ -238,7 +243,8 @@ class _ReplicaSets:
         ours = [one for one in last if one not in other]
         theirs = [one for one in other if one not in last]
         if len(ours) < 2:
-            # An exchange of the only difference would just swap the two partitions.
+            # If the partitions differ in one broker only, an exchange would just swap the two
+            # partitions.
             return False
         excess = self._excess(ours, theirs)
         has_exchanged = False

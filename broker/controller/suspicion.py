@@ -3,8 +3,8 @@
 This module is pure. An ended link proves nothing, so it starts a probe of the peer's address. If
 the address refuses the connection, the process is gone and the peer is dead at once. Otherwise the
 peer is dead if it has not come back within `RECONNECT_MS`. There are two exceptions: the address
-accepts the connection, or the probe could not be made. Then only the timeouts of the caller decide.
-All times are lived milliseconds (`cluster/lived`).
+accepts the connection, or the probe could not be made. In these cases only the timeouts of the
+caller decide. All times are lived milliseconds (`cluster/lived`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 RECONNECT_MS = 500
-"""The time in milliseconds for which a peer can be without a connection if its end is not
-explained."""
+"""The time in milliseconds in which a peer must reconnect after its connection ended for an unknown
+reason."""
 
 
 class ProbeVerdict(Enum):
@@ -38,23 +38,24 @@ class Suspicion:
     """The number of the probe in progress; None without a probe."""
 
     def begin(self, now_ms: int) -> None:
-        """Note that a link to the peer ended. A second end does not extend the deadline."""
+        """Record that a link to the peer ended. A second ended link does not extend the
+        deadline."""
         if self.deadline_ms is None:
             self.deadline_ms = now_ms + RECONNECT_MS
 
     def end(self) -> None:
-        """Note that the peer is alive. The verdict of a probe in progress is ignored."""
+        """Record that the peer is alive. The verdict of a probe in progress is ignored."""
         self.deadline_ms = self.probe = None
 
     def probed(self, probe: int, verdict: ProbeVerdict, now_ms: int) -> bool:
-        """Note the verdict of the probe. Return True if it proves that the peer is dead."""
+        """Record the verdict of the probe. Return True if it proves that the peer is dead."""
         assert probe == self.probe, "the verdict of an earlier probe"
         self.probe = None
         if verdict in (ProbeVerdict.ACCEPTED, ProbeVerdict.UNRESOLVED):
             self.deadline_ms = None
         elif verdict is not ProbeVerdict.REFUSED:
-            # Begin here too. After a takeover no link has ended, because the peer possibly does not
-            # know this node yet.
+            # Start a deadline here too. After a takeover no link has ended, because the peer
+            # possibly does not know this node yet.
             self.begin(now_ms)
         return verdict is ProbeVerdict.REFUSED
 

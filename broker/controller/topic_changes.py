@@ -33,8 +33,8 @@ def delete_topics(
 ) -> ControllerDecision[DeleteTopicsResponse]:
     """Delete topics by name or, from version 6 on, by id.
 
-    As in Kafka, a topic that the request names twice is not deleted and is answered once. If the
-    request has its name and its id, the refusal is under the name.
+    As in Kafka, a topic that the request names twice is not deleted, and the answer lists it once.
+    If the request names it by name and by id, the answer lists it by name.
     """
     states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     asked = Counter((state.name, state.topic_id) for state in states)

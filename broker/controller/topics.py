@@ -1,8 +1,8 @@
 """The rules of CreateTopics; `topic_changes` has the rules of deletion and growth.
 
 This module is pure. Each topic of a request is decided separately: an error in one does not affect
-the others. Topics created earlier in the same request count, so a request cannot pass a limit by
-asking twice.
+the others. The topics that a request creates count against the limits for the later topics of the
+same request.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from protocol.messages.topics import (
 from protocol.types import ZERO_UUID, Uuid
 
 SUGGESTION_COUNT_MAX = 20
-"""The largest number of suggestions in the errors of one request, because a search for the intended
-setting takes long."""
+"""The largest number of settings in one request for which the error suggests a similar name. The
+search for a similar name takes long."""
 
 Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
 
 
 @dataclass(slots=True)
 class TopicBudget:
-    """The numbers of topics and partitions that a request may still create, and their names."""
+    """The numbers of topics and partitions that a request may still create, and the names that it
+    has used."""
 
     topics: int
     partitions: int
     config: BrokerConfig
     placer: ReplicaPlacer
     suggestions: int = SUGGESTION_COUNT_MAX
-    """The number of wrong settings that are still compared with the valid ones, for a
-    suggestion."""
+    """The number of unknown settings for which a similar name may still be searched."""
     made: dict[str, str] = field(default_factory=dict)
     """The topics that this request creates, by their normalised names."""
 
@@ -131,7 +131,8 @@ def new_partitions(
         key = tuple(replicas)
         known = found.get(key)
         if known is None:
-            # Thousands of partitions have only few lists of replicas.
+            # Many partitions share the same list of replicas, so cache the in-sync replicas by
+            # list.
             in_sync = [one for one in replicas if image.brokers[one].is_active]
             known = found[key] = in_sync, directories_for(replicas, image.brokers, {})
         in_sync, directories = known
@@ -217,8 +218,8 @@ def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
             ),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
             # Flush each batch of the coordinators' topics, whatever the broker's flush settings
-            # are. After a power cut, another log could otherwise have an open transaction that the
-            # coordinator has lost.
+            # are. Otherwise, after a power cut, a partition could have an open transaction that the
+            # coordinator's log has lost.
             "flush.messages": "1",
         }
     topic.configs = [CreatableTopicConfig(name=key, value=one) for key, one in settings.items()]
@@ -261,7 +262,7 @@ def _creation(
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if name not in INTERNAL_TOPICS:
-        # The broker's own topics must be created, whatever names clients have given to topics.
+        # The broker's own topics must be created even if clients have used colliding names.
         _refuse_collision(name, image, budget)
     settings = _stated_settings(topic, budget)
     replicas = _replicas(topic, image, config, budget)
@@ -301,8 +302,8 @@ def _stated_settings(topic: CreatableTopic, budget: TopicBudget) -> dict[str, st
 
 def _fault_text(key: str, found: object, wanted: str) -> str:
     if key in TOPIC_ROWS:
-        return f"{key}: found {found!r}, expected {wanted}"
-    # Scripts look for Kafka's words, so the suggestion comes after them.
+        return f"setting {key}: found {found!r}, expected {wanted}"
+    # Scripts search for Kafka's text, so the suggestion follows that text.
     _, separator, meant = wanted.partition("; ")
     return f"Unknown topic config name: {key}{separator}{meant}"
 
@@ -361,8 +362,8 @@ def _chosen_replicas(
 
 
 def each_once(topics: Sequence[Named]) -> Iterable[Named]:
-    """Return one topic of every name, because Kafka answers each name once and Java's client looks
-    up the answer by name."""
+    """Return the topics with each name only once, because Kafka answers each name once and the Java
+    client looks up answers by name."""
     return {topic.name: topic for topic in topics}.values()
 
 

@@ -1,15 +1,16 @@
 """Computes the age of a wall-clock date, even if the wall clock was set in the meantime.
 
-This module is pure. A clock that was set must not make any date older. So the difference between
-the wall clock and the monotonic clock is checked regularly. If the difference has jumped, all dates
-from before the jump are moved by the same amount. Jumps before the start of the process are
-unknown.
+This module is pure. A change of the system clock must not make any date older. So the difference
+between the wall clock and the monotonic clock is checked regularly. If the difference has jumped,
+all dates from before the jump are moved by the same amount. Jumps before the start of the process
+are unknown.
 """
 
 from __future__ import annotations
 
 SET_MS_MIN = 60_000
-"""The smallest change of the difference between two checks that counts as a clock that was set.
+"""The smallest change of the difference between two checks that is treated as a change of the
+system clock.
 
 A smaller change is an adjustment.
 """
@@ -17,8 +18,8 @@ A smaller change is an adjustment.
 LEAPS_MAX = 100
 """The largest number of jumps to remember.
 
-Beyond this number the two oldest jumps are merged. If the clock was set ahead, dates between these
-two jumps then count as younger than they are.
+Beyond this number the two oldest jumps are merged. If the clock was set ahead, a date between these
+two jumps then gets a smaller age than it has.
 """
 
 

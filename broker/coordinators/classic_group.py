@@ -51,7 +51,7 @@ class ClassicGroup(Rebalancing):
         outbox: deque[Effect],
         moment: Moment,
     ) -> Self:
-        """Restore a stored group. Each member must send a heartbeat within one session timeout."""
+        """Return a stored group, whose members must send a heartbeat within one session timeout."""
         group = cls(group_id, limits, timers, outbox, moment)
         group.generation_id = value.generation
         group.protocol_type = value.protocol_type or None
@@ -85,7 +85,7 @@ class ClassicGroup(Rebalancing):
 
     @property
     def is_void(self) -> bool:
-        """True if the group has never had a generation, so the shard need not keep it."""
+        """True if the group has never had a generation, so that the shard need not keep it."""
         return self.state is GroupState.EMPTY and not (self.generation_id or self.pending)
 
     # Joining.
@@ -117,7 +117,7 @@ class ClassicGroup(Rebalancing):
     def _has_room(self, joining: JoinRequest) -> bool:
         """Return True if the group may accept the sender of this JoinGroup.
 
-        A static member that restarts keeps its membership, even in a full group; Kafka refuses it.
+        A static member that restarts keeps its membership in a full group. Kafka refuses it.
         """
         if self.state is GroupState.EMPTY:
             return True
@@ -131,7 +131,7 @@ class ClassicGroup(Rebalancing):
         return member is not None or len(self.roster) < self.limits.size_max
 
     def _drop(self, member_id: str) -> None:
-        """Remove a member that found no room in the next generation."""
+        """Remove a member, because the next generation is full."""
         self.forget_pending(member_id)
         member = self.roster.members.get(member_id)
         if member is not None:
@@ -141,8 +141,8 @@ class ClassicGroup(Rebalancing):
         """Return True if the member has the group's protocol type and a protocol of all members."""
         if self.state is GroupState.EMPTY:
             return bool(joining.protocol_type and joining.protocols)
-        # While the group was preparing, all members can have been removed. Then any protocol is
-        # accepted, because no member contradicts.
+        # While the group was preparing, all members can have been removed. In this case any
+        # protocol is accepted.
         is_of_kind = not len(self.roster) or self.protocol_type == joining.protocol_type
         return bool(is_of_kind and joining.protocol_type) and self.roster.supports(
             joining.protocols
@@ -198,10 +198,10 @@ class ClassicGroup(Rebalancing):
         if self.state is GroupState.PREPARING_REBALANCE or not is_same:
             self._rejoin(member, joining, moment)
         elif self.state is GroupState.STABLE and is_leader:
-            # The leader rejoins to have the partitions assigned again.
+            # The leader rejoins in order to assign the partitions again.
             self._rejoin(member, joining, moment)
         else:
-            # Its answer was lost, or it does not need a new generation.
+            # The member's last answer was lost, or the member does not need a new generation.
             self.outbox.append(GroupAnswer(joining.token, self.join_answer(member)))
 
     def _rejoin(self, member: Member, joining: JoinRequest, moment: Moment) -> None:
@@ -220,7 +220,7 @@ class ClassicGroup(Rebalancing):
     def _replace_static(
         self, joining: JoinRequest, instance_id: str, member_id: str, moment: Moment
     ) -> None:
-        """Replace a static member that has restarted by its new member id (KIP-345)."""
+        """Give a static member that has restarted its new member id (KIP-345)."""
         roster = self.roster
         old_leader_id = roster.leader_id or NO_MEMBER
         old_id = roster.static_ids[instance_id]
@@ -239,7 +239,8 @@ class ClassicGroup(Rebalancing):
         if self.state is GroupState.STABLE and self.protocol_name == roster.select_protocol():
             answer = self.join_answer(member)
             if not joining.may_skip_assignment:
-                # The member must not act as leader, or it would assign the partitions again.
+                # Do not tell the member that it is the leader. Otherwise it would assign the
+                # partitions again.
                 answer = JoinAnswer(
                     ErrorCode.NONE, member_id, self.generation_id, self.protocol_type,
                     self.protocol_name, old_leader_id,
@@ -253,7 +254,7 @@ class ClassicGroup(Rebalancing):
             cause = ReplacementStored(instance_id, member_id, answer, old_id, *was)
             self.store_generation(roster, assignments, cause)
         else:
-            # Also in CompletingRebalance, because the leader is assigning to the old id.
+            # Even in CompletingRebalance, because the leader is assigning to the old member id.
             self.maybe_rebalance(moment)
 
     # Syncing.
@@ -338,7 +339,8 @@ class ClassicGroup(Rebalancing):
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
     ) -> ErrorCode:
-        """Return True if this member of this generation may commit, and extend its session."""
+        """Return NONE if this member of this generation may commit, else the error. Extend the
+        member's session."""
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
             # Commits without a member id come from tools, and from consumers that assign partitions
@@ -349,8 +351,8 @@ class ClassicGroup(Rebalancing):
         if error is not ErrorCode.NONE:
             return error
         if self.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows the generation but not its assignment yet. It must fetch its
-            # assignment first.
+            # The member knows the generation but not yet its assignment, which it must get with
+            # SyncGroup first.
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.roster.members[member_id]
         self.expect_life(member, member.session_timeout_ms, moment)
@@ -361,7 +363,7 @@ class ClassicGroup(Rebalancing):
     ) -> ErrorCode:
         """Check a TxnOffsetCommit by the rules of `check_commit`.
 
-        Before version 3 it names no member (KIP-447).
+        A request before version 3 names no member (KIP-447).
         """
         is_nobody = member_id == NO_MEMBER and group_instance_id is None
         if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):

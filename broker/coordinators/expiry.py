@@ -47,9 +47,9 @@ class Expiry:
         """Return the offsets and groups that have expired by this date, each group's offsets before
         the group.
 
-        Pass the result to `tombstones`. Retention counts from the commit. In a group that had
-        members, retention counts from the time when the group became Empty, if this is later.
-        Offsets of a topic that members read, or of an open transaction, never expire.
+        Pass the result to `tombstones`. The retention time starts with the commit. In a group that
+        had members, it starts when the group became Empty, if this is later. Offsets of a topic
+        that members read, or of an open transaction, never expire.
         """
         doomed: list[ExpiredKey] = []
         for group_id in sorted(self._offsets.group_ids() | self._members.groups.keys()):

@@ -39,11 +39,11 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """The time for which a new member can wait in JoinGroup.
 
-A new member sends no heartbeats yet. Without a limit, each retry of a client that has stopped would
-leave a member behind.
+A new member sends no heartbeats yet. Without this limit, a client that retries and then stops would
+leave one member in the group for each retry.
 """
 
-ABSENT_WAIT_MS_MIN = 1_000  # A group of absent static members can have a timeout of 0.
+ABSENT_WAIT_MS_MIN = 1_000  # If all absent members are static, their timeout can be 0.
 
 
 class AlarmKind(Enum):
@@ -65,9 +65,8 @@ class GroupAlarm(NamedTuple):
 
 
 class Rebalancing:
-    """The group's state and all moves between states. The requests are in `ClassicGroup`, which
-    uses only the public names of this class.
-    """
+    """The group's state and all moves between states. The subclass `ClassicGroup` handles the
+    requests, and uses only the public names of this class."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Rebalancing:
         """The topics that the members read; None if unknown."""
         self.roster = Roster()
         self.pending: dict[str, Timer[GroupAlarm]] = {}
-        """Member ids that were given out and that no member has joined with."""
+        """The member ids that were given to clients and with which no member has joined yet."""
         self.limits = limits
         self._timers = timers
         self.outbox = outbox
@@ -100,14 +99,15 @@ class Rebalancing:
         self._join_timer: Timer[GroupAlarm] | None = None
         self._sync_timer: Timer[GroupAlarm] | None = None
         self._is_first_wait = False
-        """True while a group that was empty waits the whole initial delay for more members."""
+        """True while a group that was empty waits for more members, for the whole initial delay."""
         self._first_wait_left_ms = 0
         self.has_newcomer = False
 
     # Helpers.
 
     def move_to(self, state: GroupState, moment: Moment) -> None:
-        """Enter a state. Raises IllegalGroupMove if the present one does not lead there."""
+        """Enter a state. Raises IllegalGroupMove if this move is not allowed from the present
+        state."""
         check_move(self.state, state)
         self.state = state
         self.state_since_ms = moment.wall_ms
@@ -119,13 +119,13 @@ class Rebalancing:
         return self._timers.add(deadline_ms, GroupAlarm(self, kind, subject))
 
     def answer_join(self, member: Member, answer: JoinAnswer) -> None:
-        """Answer a member's JoinGroup if it waits."""
+        """Answer a member's JoinGroup, if one is waiting."""
         token = self.roster.take_join(member)
         if token is not None:
             self.outbox.append(GroupAnswer(token, answer))
 
     def answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
-        """Answer a member's SyncGroup. Return False if none waits."""
+        """Answer a member's SyncGroup. Return False if no SyncGroup is waiting."""
         token, member.sync_token = member.sync_token, None
         if token is None:
             return False
@@ -133,10 +133,11 @@ class Rebalancing:
         return True
 
     def expect_life(self, member: Member, timeout_ms: int, moment: Moment) -> None:
-        """Note a sign of life of a member; the next must come within this time.
+        """Extend a member's session: its next request must come within this time.
 
-        The entry in the heap moves only if the deadline gets nearer. Otherwise the alarm comes too
-        early, and sets the entry again. So a heartbeat costs only this assignment.
+        The entry in the heap moves only if the deadline gets nearer. If the deadline gets later,
+        the alarm comes too early and then sets the entry again. So a heartbeat costs only this
+        assignment.
         """
         member.deadline_ms = deadline_ms = moment.now_ms + timeout_ms
         timer = member.timer
@@ -163,7 +164,7 @@ class Rebalancing:
             self._sync_timer = None
 
     def note_sync(self, member_id: str) -> None:
-        """Note that a member of this generation has asked for its assignment."""
+        """Record that a member of this generation has asked for its assignment."""
         self.unsynced.discard(member_id)
         if not self.unsynced:
             self.cancel_sync_timer()
@@ -198,7 +199,7 @@ class Rebalancing:
         self._join_timer = self.set_alarm(moment.now_ms + wait_ms, AlarmKind.JOIN)
 
     def try_complete_join(self, moment: Moment) -> None:
-        """Complete the join as soon as all members are there."""
+        """Complete the join as soon as all members have joined."""
         if self.state is not GroupState.PREPARING_REBALANCE or self._is_first_wait:
             return
         if self.roster.waiting_count == len(self.roster) and not self.pending:
@@ -216,14 +217,16 @@ class Rebalancing:
             self._complete_join(moment)
 
     def _complete_join(self, moment: Moment) -> None:
-        """Form the next generation of the joined members and of absent static members."""
+        """Form the next generation from the members that have joined and the absent static
+        members."""
         self._is_first_wait = self.has_newcomer = False
         roster = self.roster
         for member in roster:
             if member.join_token is None and member.group_instance_id is None:
                 self.remove_member(member)
         if len(roster) and not self._elect():
-            # Only static members are left, and no member has joined. Their sessions will end.
+            # Only absent static members are left, because no member has joined. Wait for the end of
+            # their sessions.
             self._await_joins(max(roster.rebalance_timeout_ms, ABSENT_WAIT_MS_MIN), moment)
             return
         self.cancel_join_timer()
@@ -275,7 +278,7 @@ class Rebalancing:
         )
 
     def note_topics(self) -> None:
-        """Note the topics that the members read."""
+        """Record the topics that the members read."""
         self.topics = None
         if self.protocol_type == CONSUMER_PROTOCOL_TYPE:
             self.topics = subscribed_topics(one.metadata(self.protocol_name) for one in self.roster)
@@ -326,8 +329,7 @@ class Rebalancing:
         for member in self.roster:
             answer = self.sync_answer(member) if error is ErrorCode.NONE else SyncAnswer(error)
             if self.answer_sync(member, answer):
-                # The member's session could not end while the member waited. It can end from now
-                # on.
+                # While the member waited, its session could not end. From now on it can.
                 self.expect_life(member, member.session_timeout_ms, moment)
 
     def sync_answer(self, member: Member) -> SyncAnswer:
@@ -345,8 +347,9 @@ class Rebalancing:
         if self.roster.static_ids.get(cause.group_instance_id) != cause.member_id:
             return
         if self.state is not GroupState.STABLE or self.generation_id != cause.answer.generation_id:
-            # The next generation gets the new member id and is stored with it. Other members can
-            # have joined because of the protocols with which this member came back.
+            # The next generation contains the new member id and is stored with it. Do not undo the
+            # replacement, because other members can have joined with the protocols of the returned
+            # member.
             return
         member = self.roster.members[cause.member_id]
         if error is ErrorCode.NONE:
@@ -374,7 +377,7 @@ class Rebalancing:
         self.unsynced.discard(member.member_id)
 
     def remove_and_go_on(self, member: Member, moment: Moment) -> None:
-        """Remove a member, and form the next generation of the others."""
+        """Remove a member, and form the next generation from the other members."""
         self.remove_member(member)
         if self.state is GroupState.PREPARING_REBALANCE:
             self.try_complete_join(moment)
@@ -382,7 +385,7 @@ class Rebalancing:
             self.maybe_rebalance(moment)
 
     def forget_pending(self, member_id: str) -> None:
-        """Forget a member id that was given out."""
+        """Forget a member id that was given to a client."""
         timer = self.pending.pop(member_id, None)
         if timer is not None:
             self._timers.cancel(timer)
@@ -390,7 +393,7 @@ class Rebalancing:
     # Time.
 
     def ring(self, alarm: GroupAlarm, moment: Moment) -> None:
-        """Handle a deadline of this group that has passed."""
+        """Handle a deadline of this group that has come."""
         subject = alarm.subject
         if alarm.kind is AlarmKind.JOIN:
             timer = self._join_timer

@@ -42,8 +42,9 @@ class Member:
     """The time at which the member's session ends, unless the member sends a request before."""
     timer: Timer[Any] | None = field(default=None, repr=False)
     rights: Rights = EVERYTHING
-    """What the member may do. The log does not have it, so a restored member has no limit until its
-    next JoinGroup. Its requests are checked by the rights of their connection in any case."""
+    """The rights of the member. The log does not contain them, so a restored member has all rights
+    until its next JoinGroup. The broker checks each request by the rights of its connection in any
+    case."""
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the member's metadata for a protocol; empty if the member does not support the
@@ -114,7 +115,7 @@ class Roster:
     def rename_static(self, group_instance_id: str, member_id: str) -> Member:
         """Give a static member another member id.
 
-        Its position in the order and its leadership stay.
+        The member keeps its position in the order of joining, and its leadership.
         """
         old_id = self.static_ids[group_instance_id]
         member = self.members[old_id]
@@ -191,8 +192,8 @@ class Roster:
         return votes.most_common(1)[0][0]
 
     def seen_by_leader(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """Return all members with their metadata for the chosen protocol, as the leader gets
-        them."""
+        """Return all members with their metadata for the chosen protocol, for the answer to the
+        leader."""
         return tuple(
             JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol))
             for one in self.members.values()

@@ -23,7 +23,7 @@ it)."""
 
 
 class Moment(NamedTuple):
-    """The time on two clocks: deadlines need a clock that never jumps, and records need the
+    """The time on two clocks. Deadlines need a clock that never jumps, and records need the
     date."""
 
     now_ms: int
@@ -72,7 +72,7 @@ class JoinRequest:
     """True if a static leader that rejoins can be told not to assign partitions (KIP-814, from
     version 9 on)."""
     rights: Rights = EVERYTHING
-    """What the client may do, as long as it is a member."""
+    """The rights of the client, for as long as it is a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +159,11 @@ class StoringGroup(Protocol):
 
     @property
     def group_id(self) -> str:
-        """The name of the group."""
+        """The group's id, as clients name it."""
 
     def stored(self, store: StoreGroup, code: ErrorCode, moment: Moment) -> None:
-        """Note that the generation is committed, or the error that prevented the commit."""
+        """Handle the result of storing a generation: NONE if it is committed, or the error that
+        prevented the commit."""
 
 
 class StoreGroup(NamedTuple):

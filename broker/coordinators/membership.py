@@ -1,8 +1,8 @@
 """The groups of a shard that have members, and their deadlines.
 
 This module is pure. Membership is in memory only; the log stores each generation for the next
-start. Work is in `outbox` as effects, which the driver takes out in order. Deadlines are in
-`timers`, on the monotonic clock.
+start. The groups put their work as effects into `outbox`, and the driver performs them in order.
+Deadlines are in `timers`, on the monotonic clock.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from protocol.security.acl import AclOperation, AclResource
 from protocol.wire.primitives import STRING_BYTES_MAX
 
 STOPPED_MS_MIN = 2_000
-"""The shortest delay of a deadline that shows that the broker was stopped (SIGSTOP, suspend)."""
+"""The delay of a deadline in milliseconds above which the broker is assumed to have been stopped
+(SIGSTOP, suspend)."""
 
 HEARING_MS = 3_000
-"""The time for members to send a heartbeat after the broker was stopped.
+"""The time in milliseconds that members get to send a heartbeat after the broker was stopped.
 
 Kafka's clients send a heartbeat every 3 s.
 """
@@ -150,7 +151,7 @@ class MemberGroups:
         return error
 
     def rights_changed(self, moment: Moment) -> None:
-        """Remove the members that may not be in their group any more."""
+        """Remove the members that no longer have the right to be in their group."""
         for group in list(self.groups.values()):
             for member in list(group.roster):
                 if not member.rights.allows(AclOperation.READ, AclResource.GROUP, group.group_id):
@@ -160,8 +161,8 @@ class MemberGroups:
     def ring(self, moment: Moment) -> None:
         """Handle all deadlines that have passed.
 
-        If the broker was stopped when a deadline passed, requests of members can still be unread in
-        sockets. So members get more time first.
+        If the broker was stopped when a deadline passed, the sockets can contain unread requests of
+        members. So members get more time before their sessions end.
         """
         deadline_ms = self.timers.next_deadline_ms
         if deadline_ms is not None and moment.now_ms - deadline_ms >= STOPPED_MS_MIN:
@@ -184,7 +185,7 @@ class MemberGroups:
 
 
 def _member_id(name: str, unique: UUID) -> str:
-    """Return a new member id: the client's name or the instance id, shortened if needed, with a
-    suffix."""
+    """Return a new member id: the client's name or the instance id, shortened if needed, and a
+    unique suffix."""
     end = f"-{unique}"
     return name.encode()[: STRING_BYTES_MAX - len(end)].decode(errors="ignore") + end

@@ -1,8 +1,8 @@
 """The committed offsets of one shard, by group and partition, and by open transaction.
 
-This module is pure. The table has the replayed records and decides nothing. An offset that is
+This module is pure. The table contains the replayed records and decides nothing. An offset that is
 committed in a transaction waits in the table for the marker of its producer. When the transaction
-commits, the offset counts from its position in the log. So a later commit without a transaction
+commits, the offset takes effect as of its own position in the log. So a commit at a later position
 replaces it.
 """
 
@@ -49,7 +49,8 @@ class OffsetTable:
     def put_pending(
         self, producer_id: int, place: GroupPartition, committed: CommittedOffset
     ) -> None:
-        """Add an offset of an open transaction. The offset counts once the transaction commits."""
+        """Add an offset of an open transaction. The offset takes effect when the transaction
+        commits."""
         pending = self._pending.setdefault(producer_id, {})
         if place not in pending:
             counts = self._unstable.setdefault(place.group_id, Counter())
@@ -57,7 +58,8 @@ class OffsetTable:
         pending[place] = committed
 
     def remove(self, place: GroupPartition, log_offset: int) -> None:
-        """Apply a tombstone: remove the offset, and the pending offsets of open transactions.
+        """Apply a tombstone: remove the committed offset, and the offsets that wait in open
+        transactions.
 
         Pending offsets after the tombstone in the log stay. A commit in a transaction is replayed
         when it is written, but a tombstone only when it is committed.
@@ -109,7 +111,8 @@ class OffsetTable:
                 self.put(place, committed)
 
     def _settle(self, place: GroupPartition) -> None:
-        """Note that one open transaction less contains an offset for a group's partition."""
+        """Decrement the number of open transactions that contain an offset for a group's
+        partition."""
         counts = self._unstable[place.group_id]
         counts[place.partition] -= 1
         if not counts[place.partition]:
@@ -170,8 +173,8 @@ class OffsetTable:
 
 
 def _is_strange(committed: CommittedOffset, topic_id: Uuid | None) -> bool:
-    """Return True if an offset was committed for another topic id.
+    """Return True if an offset was committed for another topic with the same name.
 
-    A `topic_id` of None means that the topic does not exist.
+    `topic_id` is the id of the present topic; None if there is none.
     """
     return topic_id is None or committed.topic_id not in (topic_id, ZERO_UUID)

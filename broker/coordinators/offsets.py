@@ -1,7 +1,7 @@
 """One shard of the group coordinator: the groups of one partition of the offsets topic.
 
 This module is pure. Stored state (committed offsets, generations) changes only by replay. `members`
-knows the members of each group, so it decides which commits are accepted.
+has the members of each group and decides which commits are accepted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from protocol.wire.primitives import Buffer
 from protocol.wire.records import BatchHeader, Marker
 
 TopicWith = Callable[[str, int], Uuid | None]
-"""Returns the id of the topic with a partition; None if there is no such partition."""
+"""A function that returns the id of the topic with a partition; None if there is no such
+partition."""
 
 
 class OffsetToCommit(Protocol):
@@ -82,8 +83,8 @@ class GroupShard:
         random: Random,
         ages: Ages | None = None,
     ) -> None:
-        """Take the settings. `metadata_units_max` limits the metadata of an offset, in UTF-16 units
-        as in Kafka. Without `ages`, the wall clock is assumed never to have been set."""
+        """Create an empty shard. `metadata_units_max` limits the metadata of an offset, in UTF-16
+        units as in Kafka. Without `ages`, the wall clock is assumed never to have been set."""
         self.offsets = OffsetTable()
         self.members = MemberGroups(limits, random)
         self._group_count_max = limits.group_count_max
@@ -92,8 +93,8 @@ class GroupShard:
         self._stored: dict[str, GroupMetadataValue] | None = {}
         """The last generation of each group while the log is replayed; None afterwards."""
         self._voided: dict[GroupPartition, int] = {}
-        """The offsets of removed topics whose tombstones are not committed yet. The value is an
-        offset in the log. Records below this log offset do not count."""
+        """The offsets of removed topics whose tombstones are not committed yet, each with a
+        position in the log. Older records of the offset, below that position, are ignored."""
 
     # Replaying.
 
@@ -119,12 +120,12 @@ class GroupShard:
         place = GroupPartition(name.group, TopicPartition(name.topic, name.partition))
         if value is None:
             self.offsets.remove(place, log_offset)
-            # An older tombstone does not concern the records between its position and the removal
-            # of the topic.
+            # The tombstone must not remove commits that were written after the removal of the
+            # topic.
             if log_offset >= self._voided.get(place, log_offset):
                 self._voided.pop(place, None)
         elif log_offset < self._voided.get(place, log_offset):
-            # The commit was being written when its topic was removed.
+            # The topic was removed while this commit was being written, so ignore the commit.
             return
         elif producer_id is None:
             self.offsets.put(place, decode_offset_value(value, log_offset))
@@ -205,9 +206,9 @@ class GroupShard:
     def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, now_ms: int, topic_with: TopicWith
     ) -> ShardOutcome[TxnOffsetCommitResponse]:
-        """Handle TxnOffsetCommit by the rules of a commit. The records count when the transaction
-        commits. `now_ms` is the date. The records must be written as part of the producer's
-        transaction. Raises ApiError if the group refuses all partitions."""
+        """Handle TxnOffsetCommit by the rules of a commit. The records take effect when the
+        transaction commits. `now_ms` is wall-clock time. The records must be written as part of the
+        producer's transaction. Raises ApiError if the group refuses all partitions."""
         if refusal := self._transaction_refusal(request):
             raise ApiError(refusal)
         records: list[CoordinatorRecord] = []
@@ -337,7 +338,7 @@ class GroupShard:
     def of_topics(self, topics: Collection[str]) -> list[CoordinatorRecord]:
         """Return tombstones for the offsets of deleted topics.
 
-        A new topic with the same name has another id.
+        Without them, a new topic with the same name would continue at the old offsets.
         """
         return self._tombstones(
             place for place in self.offsets.places() if place.partition.topic in topics
@@ -365,7 +366,8 @@ class GroupShard:
     def voided(self) -> list[CoordinatorRecord]:
         """Return the tombstones that are not committed yet. If a group has committed an offset for
         the partition again, there is no tombstone, because the new offset is later in the log. An
-        offset in an open transaction does not count, because the transaction can abort."""
+        offset in an open transaction does not prevent the tombstone, because the transaction can
+        abort."""
         for place in [one for one in self._voided if self.offsets.get(*one) is not None]:
             del self._voided[place]
         return self._tombstones(one for one in self._voided if not self.offsets.is_unstable(*one))

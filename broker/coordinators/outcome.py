@@ -16,7 +16,7 @@ R = TypeVar("R", covariant=True)
 
 
 TOMBSTONE_BYTES = 32
-"""The size of a tombstone in a batch, without the tombstone's key, rounded up."""
+"""The size in bytes of a tombstone in a batch, rounded up, without the size of its key."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -39,9 +39,8 @@ class ShardOutcome(Generic[R]):
 
 
 def fitting(sizes_bytes: Iterable[int], bytes_max: int) -> int:
-    """Return how many tombstones with keys of these sizes fit into one batch, in order; at least
-    one.
-    """
+    """Return how many tombstones with keys of these sizes fit into one batch, taken in this order;
+    at least one."""
     count = total_bytes = 0
     for size_bytes in sizes_bytes:
         total_bytes += size_bytes + TOMBSTONE_BYTES

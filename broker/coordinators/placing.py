@@ -26,5 +26,5 @@ def shard_of(group_id: str, shard_count: int) -> int:
     for unit in memoryview(group_id.encode(NATIVE_UTF_16, "surrogatepass")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
     signed = value - (1 << 32) if value & 0x80000000 else value
-    # Java cannot negate its smallest number, so Kafka uses 0 for it.
+    # In Java the absolute value of the smallest number is negative, so Kafka uses 0 for it.
     return 0 if signed == -(1 << 31) else abs(signed) % shard_count

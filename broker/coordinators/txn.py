@@ -7,8 +7,8 @@ outcome has made its ids pending. The caller appends the records and replays the
 `withdraw` if they could not be written.
 
 For each transaction that `is_preparing` the caller writes markers into all of its partitions and
-then calls `complete`. The caller also does this for the transactions that `preparing` returns after
-a load, because a decision survives a crash.
+then calls `complete`. After a load, the caller also does this for the transactions that `preparing`
+returns. They were decided before a crash or a change of the leader.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocol.wire.records import BatchHeader, Marker
 
 
 class OpenTransaction(NamedTuple):
-    """An open transaction that the check for overdue transactions has seen."""
+    """An open transaction, as the last check for overdue transactions saw it."""
 
     start_ms: int
     """The start of the transaction on the wall clock.
@@ -41,8 +41,7 @@ class OpenTransaction(NamedTuple):
     def open_for_ms(self, now_ms: int, monotonic_ms: int) -> int:
         """Return the time for which the transaction has been open, by the wall clock.
 
-        The result is kept within the bounds of the monotonic clock, because a wall clock can be
-        set.
+        The bounds by the monotonic clock correct the result, because the wall clock can be set.
         """
         told_ms = max(now_ms - self.start_ms, monotonic_ms - self.seen_ms)
         return min(told_ms, monotonic_ms - self.earliest_ms)
@@ -67,7 +66,8 @@ class TxnShard:
         id_count_max: int,
         ages: Ages | None = None,
     ) -> None:
-        """Take the limits. Without `ages`, the wall clock is assumed never to have been set."""
+        """Create an empty shard with these limits. Without `ages`, the wall clock is assumed never
+        to have been set."""
         self._ages = ages or Ages()
         self.transactions: dict[str, Transaction] = {}
         """The committed state of each transactional id."""
@@ -102,7 +102,7 @@ class TxnShard:
                 )
 
     def begin(self, monotonic_ms: int) -> None:
-        """Start to decide requests, because all earlier decisions have been replayed."""
+        """Start to decide requests, because the log has been replayed completely."""
         self._loaded_ms = self._looked_ms = monotonic_ms
         self._inherited = {
             one.transactional_id: one.start_ms
@@ -162,9 +162,9 @@ class TxnShard:
     ) -> ShardOutcome[Sequence[Transaction]]:
         """Handle InitProducerId. `expected` is the producer id and epoch in the request (KIP-360).
 
-        An open transaction is aborted under a raised epoch. Then the outcome is PREPARE_ABORT, and
-        the producer must get CONCURRENT_TRANSACTIONS; its next request raises the epoch again.
-        `new_producer_id` is used only if `wants_producer_id` returns True.
+        An open transaction is aborted under a raised epoch. In this case the outcome is
+        PREPARE_ABORT, and the producer must get CONCURRENT_TRANSACTIONS. Its next request raises
+        the epoch again. `new_producer_id` is used only if `wants_producer_id` returns True.
         """
         refuse_timeout(timeout_ms, self._timeout_ms_max)
         self._refuse_pending(transactional_id)
@@ -199,12 +199,15 @@ class TxnShard:
         Raises ApiError with the reason if the producer has none.
         """
         if not transactional_id:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "the transactional id is empty: set transactional.id of the producer",
+            )
         known = self.transactions.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        # The epoch above the last one is only for fencing. No producer gets it, because it could
-        # not be fenced.
+        # No producer gets the highest epoch, which only fences the producer before it, because a
+        # producer with that epoch could not be fenced.
         if known.producer_epoch != producer_epoch or producer_epoch > EXHAUSTED_EPOCH:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         return known
@@ -236,7 +239,7 @@ class TxnShard:
         producer_epoch: int,
         partition: TopicPartition,
     ) -> None:
-        """Refuse appends to a partition that is not in this producer's open transaction.
+        """Refuse an append to a partition that is not in this producer's open transaction.
 
         Otherwise a batch that arrives after its transaction's marker, such as a late retry, would
         open a transaction that never ends (KIP-890).
@@ -271,8 +274,9 @@ class TxnShard:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         raise ApiError(
             ErrorCode.INVALID_TXN_STATE,
-            f"the transaction cannot be {'committed' if is_commit else 'aborted'}, because its "
-            f"state is {known.state.title}",
+            f"the transaction of producer {producer_id} cannot be "
+            f"{'committed' if is_commit else 'aborted'}, because its state is "
+            f"{known.state.title}",
         )
 
     # End a transaction.
@@ -304,7 +308,7 @@ class TxnShard:
         ]
 
     def _watch(self, monotonic_ms: int) -> None:
-        """Note which transactions are open, and since when this broker has seen them open."""
+        """Record which transactions are open, and since when this broker has seen them open."""
         before, self._watched = self._watched, {}
         for one in self.transactions.values():
             if one.state is TxnState.ONGOING:
@@ -347,7 +351,7 @@ class TxnShard:
     # Answer administrators.
 
     def described(self, transactional_id: str) -> Transaction:
-        """Return one transaction. Raises TRANSACTIONAL_ID_NOT_FOUND."""
+        """Return one transaction. Raises ApiError TRANSACTIONAL_ID_NOT_FOUND."""
         known = self.transactions.get(transactional_id)
         if known is None:
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -365,8 +369,8 @@ class TxnShard:
 
         `duration_ms`: select only transactions that have been open for longer.
         """
-        # The lists in the request can be long, so use sets: the lists are searched once per
-        # transaction.
+        # The lists in the request can be long and are searched for each transaction, so make sets
+        # of them.
         titles, ids = frozenset(states), frozenset(producer_ids)
         return [
             one

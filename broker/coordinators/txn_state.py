@@ -25,7 +25,7 @@ PRODUCER_EPOCH_MAX = 32_767
 EXHAUSTED_EPOCH = PRODUCER_EPOCH_MAX - 1
 """The last epoch that a producer gets.
 
-The next higher epoch is reserved for fencing this producer.
+The next higher epoch only fences the producer that had this one.
 """
 
 
@@ -117,9 +117,10 @@ class Transaction:
         """Return the transaction after InitProducerId: no transaction is open, and the epoch is
         raised.
 
-        If the request has the producer's id and epoch (KIP-360), there are three cases. The current
-        epoch is raised. The epoch before it gets the same answer again. Any other epoch is
-        PRODUCER_FENCED. If the request has no epoch, the former producer is fenced.
+        If the request has a producer id and epoch (KIP-360), there are three cases. With the
+        current epoch, the epoch is raised. With the epoch before the current one, the request is a
+        repetition and gets the same answer again. Any other epoch gets PRODUCER_FENCED. If the
+        request has no epoch, the former producer is fenced.
         """
         self.refuse_stranger(expected)
         epoch, last_epoch, last_id = self.producer_epoch + 1, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -173,8 +174,8 @@ class Transaction:
     def refuse_stranger(self, expected: Expected) -> None:
         """Raise PRODUCER_FENCED for a producer id that this transaction does not have.
 
-        The former producer id is accepted only with its last epoch, because then the
-        producer repeats the request that gave it the new id.
+        The former producer id is accepted only with its last epoch. Such a request is a repetition
+        of the request that gave the producer its new id.
         """
         if expected is None or self.producer_epoch == NO_PRODUCER_EPOCH:
             return
@@ -208,9 +209,9 @@ class Transaction:
         """Return the transaction as aborted without the producer, under an epoch that the producer
         does not have.
 
-        With `is_own_wish` the producer itself starts again: librdkafka aborts this way when it
-        needs a new epoch. If the producer repeats its request, it gets the raised epoch. Kafka
-        fences the repeated request.
+        `is_own_wish` is True if the producer itself asks for a new epoch. librdkafka aborts a
+        transaction in this way. If such a producer repeats its request, it gets the raised epoch;
+        Kafka would fence it.
         """
         return self.to(
             TxnState.PREPARE_ABORT,
@@ -220,7 +221,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """Return the completed transaction, because all markers are written."""
+        """Return the transaction as completed, because all markers are written."""
         is_commit = self.state is TxnState.PREPARE_COMMIT
         return self.to(
             TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT,

@@ -1,4 +1,5 @@
-"""Answers fetches of clients: at once if there is enough data, else when there is or the wait ends.
+"""Answers fetches of clients: at once if there is enough data, else when enough data has arrived or
+the wait has ended.
 
 `reading` reads the logs, and this module decides when to answer. A parked fetch blocks all later
 requests of its connection. It is completed early if a later request is a ListOffsets for one of its
@@ -87,7 +88,7 @@ class ParkedFetch:
         fetch.
 
         Spark's connector sends such requests (decision 0055). Every other request after a Fetch
-        waits for its answer, as in Kafka. Fetches of followers are not ended early.
+        waits for the answer of the Fetch, as in Kafka. Fetches of followers are not ended early.
         """
         if self.is_hastened or self.call.listener_name == BROKER_LISTENER:
             return
@@ -185,7 +186,7 @@ class Fetches:
     def end(self, parked: ParkedFetch, code: ErrorCode) -> None:
         """Answer a fetch with the available data."""
         if parked.is_hastened and code is ErrorCode.REQUEST_TIMED_OUT:
-            self._metrics.fetch_completed_early()
+            self._metrics.fetches_completed_early += 1
         self._complete(parked, self._read(parked))
 
     @property
@@ -214,7 +215,8 @@ class Fetches:
         for parked in list(self._parked):
             may = parked.call.may
             if not all(
-                may(AclOperation.READ, AclResource.TOPIC, one.topic) for one in parked.partitions
+                may(AclOperation.READ, AclResource.TOPIC, one.topic, is_logged=False)
+                for one in parked.partitions
             ):
                 self.forget(parked)
                 self._complete(parked, self._read(parked))

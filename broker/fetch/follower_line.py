@@ -1,8 +1,8 @@
 """One connection on which a follower fetches, as the leader knows it.
 
-This module is pure. A follower has two such lines, each with its own fetch session. One is for the
-partitions that are in sync or have caught up, the other for those that must still catch up
-(decision 0131). `replica_fetch` serves them.
+This module is pure. A follower has two such lines, each with its own fetch session. One line is for
+the partitions that are in sync or have caught up. The other line is for the partitions that must
+still catch up (decision 0131). `replica_fetch` serves them.
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ class FollowerLine:
         """The call of the newest fetch."""
         self.max_bytes = 0
         self.asked_ms = 0
-        """The monotonic time of the newest fetch."""
+        """The monotonic time at which the newest fetch came."""
         self.deadline_ms = 0
         self.hasty_until_ms = 0
         """The monotonic time until which a fetch waits only briefly, so that the next fetch can
         name new partitions."""
         self.is_wake_wanted = False
         self.owed: set[Replica] = set()
-        """The replicas with records in the newest answer, which has possibly not arrived yet."""
+        """The replicas whose records are in the newest answer. The follower has possibly not
+        received this answer yet."""
         self.asked_again: set[PartitionId] = set()
         """The partitions that the follower fetched again at the same offset. Their next batches are
         checked before they are sent."""
@@ -88,8 +89,8 @@ class FollowerLine:
     # The connection's session calls these.
 
     def hasten(self, behind: Iterable[bytes]) -> None:
-        """Do nothing, because a follower sends no request on this connection while its fetch is
-        pending."""
+        """Do nothing. A client's fetch is answered early when another request waits behind it, but
+        a follower sends no request on this connection while its fetch is pending."""
 
     def make_way(self) -> None:
         """End the wait, because the connection reads nothing more before the answer is sent."""

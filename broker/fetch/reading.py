@@ -101,8 +101,8 @@ class FetchReading:
             self.response.responses.append(answer)
 
     def _read_changed(self, session: FetchSession) -> None:
-        """Read the partitions of the session, and answer only those that changed since the last
-        answer."""
+        """Read the partitions of the session, and answer only those that have changed since the
+        last answer."""
         topics: dict[str, FetchableTopicResponse] = {}
         for cached in session.partitions.values():
             if self._is_unchanged(cached):
@@ -147,7 +147,7 @@ class FetchReading:
         if charge and charge.holds_back(call.session, call.client_id, self._size_bytes):
             # The session keeps what the client knows, so the next answer has the same data.
             return FetchResponse(session_id=0 if session is None else session.session_id)
-        self._ports.metrics.fetched(self._size_bytes)
+        self._ports.metrics.bytes_out += self._size_bytes
         for partition, size_bytes in self._found:
             partition.bytes_out += size_bytes
         answers = [
@@ -167,9 +167,9 @@ class FetchReading:
         """Return True if the answer can be sent before the fetch's maximum wait has passed.
 
         An answer has whole batches of one segment per partition, so it can be smaller than
-        `min_bytes` although there is enough data. As in Kafka, the readable bytes of each partition
-        count, up to its requested size. A client that has not read a closed segment to its end does
-        not wait.
+        `min_bytes` although there is enough data. As in Kafka, this method adds up the readable
+        bytes of all partitions, each at most up to its requested size. A client that has not read a
+        closed segment to its end does not wait.
         """
         wanted_bytes = min(self.request.min_bytes, self._bytes_max)
         return (

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 SESSION_IDS_END = 2**31
 
 NEWS_MS = 1_000
-"""The time in milliseconds after which all followers know of a new leadership."""
+"""The time in milliseconds within which all followers learn of a new leadership."""
 
 NEWS_WAIT_MS = 20
 """The longest wait of a fetch during `NEWS_MS`, so that a follower can name new partitions."""
@@ -145,8 +145,8 @@ class ReplicaFetches:
         )
 
     def _shorten_wait(self, name: LineName) -> None:
-        """Let fetches on the follower's other line wait only briefly for `NEWS_MS`, so that one of
-        them soon names the partition that has caught up."""
+        """Let fetches on the follower's other line wait only briefly for `NEWS_MS`. One of them can
+        then soon name the partition that has caught up."""
         line = self._lines.get(name)
         if line is not None:
             line.hasty_until_ms = self._clock.monotonic_ms() + NEWS_MS
@@ -154,7 +154,7 @@ class ReplicaFetches:
                 self._hurry(line, NEWS_WAIT_MS)
 
     def _hurry(self, line: FollowerLine, wait_ms: int | None) -> None:
-        """Let a fetch wait at most this long from now on. None changes nothing."""
+        """Let a fetch wait at most this long from now on. With None the wait stays as it is."""
         if wait_ms is not None:
             deadline_ms = self._clock.monotonic_ms() + wait_ms
             line.deadline_ms = min(line.deadline_ms, deadline_ms)
@@ -252,8 +252,8 @@ class ReplicaFetches:
     def _is_limited(self, line: FollowerLine, replica: Replica) -> bool:
         """Return True if the records are a copy that the leader's rate limits.
 
-        Nothing is limited for which acknowledgements wait: neither a partition on DATA, nor a
-        follower for which the high watermark waits.
+        Acknowledgements must not wait for the limit. So it applies neither to a partition on DATA,
+        nor to a follower for which the high watermark waits.
         """
         return (
             line.name.is_catch_up
@@ -276,7 +276,8 @@ class ReplicaFetches:
         self._alarm.wake_by(line.deadline_ms)
 
     def _leave(self, line: FollowerLine, answer: ReplicaFetchAnswer) -> FetchResponse:
-        """Complete an answer with the moved offsets that alone do not wake a follower."""
+        """Return an answer with the changed high watermarks and log start offsets, which alone do
+        not wake a follower."""
         for partition in line.session.also():
             replica = self._ports.replicas.by_id(partition)
             if replica is not None and replica.is_led:
@@ -363,7 +364,8 @@ class ReplicaFetches:
                     self._hurry(line, NEWS_WAIT_MS)
 
     def _hang_up(self, replica: Replica) -> None:
-        """Close connections that can have unsent bytes of this log, before the log is truncated."""
+        """Close the connections that can have unsent bytes of this log, before the log is
+        truncated."""
         for line in list(self._lines.values()):
             if replica in line.owed and line.call is not None and not line.is_closed:
                 session = line.call.session
@@ -375,7 +377,7 @@ class ReplicaFetches:
                 session.close("a leadership has ended", is_logged=False)
 
     def gone(self, replica: Replica) -> None:
-        """Wake the followers of a partition that this broker no longer has, to send an error."""
+        """Wake the followers of a partition that this broker no longer has. They get an error."""
         self.written(replica)
 
     def written(self, replica: Replica) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeGuard
 
 from broker.cluster.metadata import Metadata
-from broker.controller.controller import ControllerInput
+from broker.config import InForce
+from broker.handlers.mutations import THROTTLED, MutationQuota
+from broker.metadata.image import TopicImage
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import (
+    CreatableTopic,
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -20,7 +25,8 @@ from protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.wire.schema import Message
+from protocol.security.acl import AclOperation, AclResource
+from protocol.types import ZERO_UUID, Uuid
 
 DELETION_DISABLED_SINCE = 3
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
@@ -30,85 +36,164 @@ Every tool knows this error and can retry.
 """
 
 
+CREATE_STRICT_SINCE, DELETE_STRICT_SINCE, EXTEND_STRICT_SINCE = 6, 5, 3
+"""The first versions that know the error THROTTLING_QUOTA_EXCEEDED."""
+
+TopicKey = tuple[str | None, Uuid]
+"""The name and the id with which a request names a topic."""
+
+
 class TopicHandlers:
     """Handles CreateTopics, DeleteTopics and CreatePartitions."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, settings: InForce) -> None:
         self._metadata = metadata
+        self._settings = settings
 
     def create_topics(self, call: Call, request: CreateTopicsRequest) -> None:
         """Handle CreateTopics. The answer is sent when clients can write to the topics."""
 
-        def refused(error: ApiError) -> Message:
-            return CreateTopicsResponse(
-                topics=[
-                    CreatableTopicResult(
-                        name=name, error_code=TIMED_OUT, error_message=error.message, configs=[]
-                    )
-                    for name in dict.fromkeys(topic.name for topic in request.topics)
-                ]
-            )
+        def refused(names: Iterable[str], code: ErrorCode, message: str) -> list[Any]:
+            return [
+                CreatableTopicResult(name=name, error_code=code, error_message=message, configs=[])
+                for name in dict.fromkeys(names)
+            ]
 
-        self._submit(call, request, refused)
+        def counted(topic: CreatableTopic) -> int:
+            if topic.assignments or topic.num_partitions > 0:
+                return len(topic.assignments) or topic.num_partitions
+            return self._settings.config.num_partitions
+
+        def late(error: ApiError) -> CreateTopicsResponse:
+            names = [one.name for one in request.topics]
+            return CreateTopicsResponse(topics=refused(names, TIMED_OUT, error.message))
+
+        if call.slot.charge is None or request.validate_only:
+            self._metadata.submit(
+                request, call.answer, lambda error: call.answer(late(error)), *call.asker
+            )
+            return
+        quota = MutationQuota(call, CREATE_STRICT_SINCE)
+        request.topics, over = quota.allowed(request.topics, lambda one: one.name, counted)
+
+        def finish(response: CreateTopicsResponse) -> None:
+            response.topics.extend(refused(over, THROTTLED, THROTTLED.description))
+            quota.settle(response)
+            call.answer(response)
+
+        def decided(response: CreateTopicsResponse) -> None:
+            quota.not_changed(one.name for one in response.topics if one.error_code)
+            finish(response)
+
+        if over and not request.topics:
+            finish(CreateTopicsResponse(topics=[]))
+            return
+        self._metadata.submit(request, decided, lambda error: finish(late(error)), *call.asker)
 
     def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> None:
         """Handle DeleteTopics. The answer is sent when the deletion is committed.
 
-        The node of the controller then serves the topics no longer. Other brokers follow when they
-        have read the commit.
+        At that time the node of the controller no longer serves the topics. Other brokers stop to
+        serve them when they have read the commit.
         """
+        states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        quota = MutationQuota(call, DELETE_STRICT_SINCE)
+        image = self._metadata.image
 
-        def refused(error: ApiError) -> Message:
-            states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-            asked = dict.fromkeys((state.name, state.topic_id) for state in states)
+        def counted(state: DeleteTopicState) -> int:
+            found = image.topics.get(state.name or "") or image.topic_by_id(state.topic_id)
+            return len(found.partitions) if _may_change(found, call, AclOperation.DELETE) else 0
+
+        left, over = quota.allowed(states, lambda one: (one.name, one.topic_id), counted)
+
+        def refused(keys: Iterable[TopicKey], code: ErrorCode, message: str) -> list[Any]:
             names = self._metadata.image.topic_names
-            return DeleteTopicsResponse(
-                responses=[
-                    DeletableTopicResult(
-                        # Look up the name by the id only if there is no name. An empty name was
-                        # sent by the client.
-                        name=names.get(topic_id) if name is None else name,
-                        topic_id=topic_id,
-                        error_code=TIMED_OUT,
-                        error_message=error.message,
-                    )
-                    for name, topic_id in asked
-                ]
-            )
+            return [
+                DeletableTopicResult(
+                    # Look up the name by the id only if there is no name. An empty name was sent by
+                    # the client.
+                    name=names.get(topic_id) if name is None else name,
+                    topic_id=topic_id,
+                    error_code=code,
+                    error_message=message,
+                )
+                for name, topic_id in dict.fromkeys(keys)
+            ]
 
-        def adapt(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
-            if call.version < DELETION_DISABLED_SINCE:
-                for one in response.responses:
-                    if one.error_code == ErrorCode.TOPIC_DELETION_DISABLED:
-                        one.error_code = ErrorCode.INVALID_REQUEST
-            return response
+        def finish(response: DeleteTopicsResponse) -> None:
+            response.responses.extend(refused(over, THROTTLED, THROTTLED.description))
+            quota.settle(response)
+            call.answer(response)
 
-        self._metadata.submit(
-            request,
-            lambda response: call.answer(adapt(response)),
-            lambda error: call.answer(refused(error)),
-            *call.asker,
-        )
+        def decided(response: DeleteTopicsResponse) -> None:
+            for one in response.responses:
+                if one.error_code:
+                    quota.not_changed([(one.name, ZERO_UUID), (None, one.topic_id)])
+                if (
+                    call.version < DELETION_DISABLED_SINCE
+                    and one.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+                ):
+                    one.error_code = ErrorCode.INVALID_REQUEST
+            finish(response)
+
+        def failed(error: ApiError) -> None:
+            keys = [(one.name, one.topic_id) for one in left]
+            finish(DeleteTopicsResponse(responses=refused(keys, TIMED_OUT, error.message)))
+
+        if over and not left:
+            finish(DeleteTopicsResponse(responses=[]))
+            return
+        order = DeleteTopicsRequest(topics=left, timeout_ms=request.timeout_ms)
+        self._metadata.submit(order, decided, failed, *call.asker)
 
     def create_partitions(self, call: Call, request: CreatePartitionsRequest) -> None:
         """Handle CreatePartitions. The answer is sent when clients can write to the partitions."""
+        topics = self._metadata.image.topics
 
-        def refused(error: ApiError) -> Message:
-            return CreatePartitionsResponse(
-                results=[
-                    CreatePartitionsTopicResult(
-                        name=name, error_code=TIMED_OUT, error_message=error.message
-                    )
-                    for name in dict.fromkeys(topic.name for topic in request.topics)
-                ]
+        def refused(names: Iterable[str], code: ErrorCode, message: str) -> list[Any]:
+            return [
+                CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+                for name in dict.fromkeys(names)
+            ]
+
+        def counted(topic: CreatePartitionsTopic) -> int:
+            found = topics.get(topic.name)
+            if not _may_change(found, call, AclOperation.ALTER):
+                return 0
+            return topic.count - len(found.partitions)
+
+        def late(error: ApiError) -> CreatePartitionsResponse:
+            names = [one.name for one in request.topics]
+            return CreatePartitionsResponse(results=refused(names, TIMED_OUT, error.message))
+
+        if call.slot.charge is None or request.validate_only:
+            self._metadata.submit(
+                request, call.answer, lambda error: call.answer(late(error)), *call.asker
             )
+            return
+        quota = MutationQuota(call, EXTEND_STRICT_SINCE)
+        request.topics, over = quota.allowed(request.topics, lambda one: one.name, counted)
 
-        self._submit(call, request, refused)
+        def finish(response: CreatePartitionsResponse) -> None:
+            response.results.extend(refused(over, THROTTLED, THROTTLED.description))
+            quota.settle(response)
+            call.answer(response)
 
-    def _submit(self, call: Call, order: ControllerInput, refused: Any) -> None:
-        self._metadata.submit(
-            order,
-            call.answer,
-            lambda error: call.answer(refused(error)),
-            *call.asker,
-        )
+        def decided(response: CreatePartitionsResponse) -> None:
+            quota.not_changed(one.name for one in response.results if one.error_code)
+            finish(response)
+
+        if over and not request.topics:
+            finish(CreatePartitionsResponse(results=[]))
+            return
+        self._metadata.submit(request, decided, lambda error: finish(late(error)), *call.asker)
+
+
+def _may_change(
+    topic: TopicImage | None, call: Call, operation: AclOperation
+) -> TypeGuard[TopicImage]:
+    """Return True if a topic exists and the client may change it.
+
+    Nothing else counts against a quota, because its error would tell that a hidden topic exists.
+    """
+    return topic is not None and call.may(operation, AclResource.TOPIC, topic.name, is_logged=False)

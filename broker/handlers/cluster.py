@@ -187,8 +187,9 @@ class ClusterHandlers:
 
 
 def cluster_operations(call: Call) -> int:
-    """Return the operations that the client may do with the cluster; 0 if it may not see them."""
-    if not call.may_with_cluster(AclOperation.DESCRIBE):
+    """Return the operations that the client may do with the cluster; 0 if the client may not see
+    them."""
+    if not call.may_with_cluster(AclOperation.DESCRIBE, is_logged=False):
         return 0
     return operation_bits(call.session.rights, AclResource.CLUSTER, CLUSTER_NAME)
 

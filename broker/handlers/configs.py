@@ -45,13 +45,12 @@ class ConfigHandlers:
         self, call: Call, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
         """Handle DescribeConfigs from the image."""
-        rights = call.session.rights
         refused = [
             _refused(one, code)
             for one in request.resources
             if (
                 code := config_refusal(
-                    rights, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name
+                    call, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name
                 )
             )
         ]
@@ -92,7 +91,7 @@ class ConfigHandlers:
         """Handle IncrementalAlterConfigs. The answer is sent when the new settings apply."""
         loggers = [one for one in request.resources if one.resource_type == LOGGER_RESOURCE]
         others = [one for one in request.resources if one.resource_type != LOGGER_RESOURCE]
-        if call.may_with_cluster(AclOperation.ALTER_CONFIGS):
+        if not loggers or call.may_with_cluster(AclOperation.ALTER_CONFIGS):
             altered = alter_loggers(
                 loggers, self._settings.config.node_id, validate_only=request.validate_only
             )
@@ -144,7 +143,7 @@ def _refused(resource: DescribeConfigsResource, code: ErrorCode) -> DescribeConf
 def _not_written(
     resources: Sequence[AlterConfigsResource | AlterConfigsRequestResource], error: ApiError
 ) -> list[AlterConfigsResourceResponse]:
-    """Return an error for each resource."""
+    """Return an error for each resource, because the changes were not written."""
     return [
         AlterConfigsResourceResponse(
             error_code=order_code(error),

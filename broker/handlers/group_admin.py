@@ -48,7 +48,7 @@ class GroupAdminHandlers:
         """
         if self._groups.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        sees_all = call.may_with_cluster(AclOperation.DESCRIBE)
+        sees_all = call.may_with_cluster(AclOperation.DESCRIBE, is_logged=False)
         return ListGroupsResponse(
             error_code=ErrorCode.NONE,
             groups=[
@@ -57,7 +57,8 @@ class GroupAdminHandlers:
                 )
                 for shard in self._groups.shards()
                 for one in shard.listed(request.states_filter)
-                if sees_all or call.may(AclOperation.DESCRIBE, AclResource.GROUP, one.group_id)
+                if sees_all
+                or call.may(AclOperation.DESCRIBE, AclResource.GROUP, one.group_id, is_logged=False)
             ],
         )
 
@@ -126,7 +127,7 @@ class GroupAdminHandlers:
         groups = self._groups
         try:
             loaded = groups.find(group_id)
-            tombstones = groups.shard(group_id).delete_group(group_id)
+            tombstones = loaded.state.delete_group(group_id)
         except ApiError as error:
             done(index, error.code)
             return
@@ -143,9 +144,7 @@ class GroupAdminHandlers:
         if not call.may(AclOperation.DELETE, AclResource.GROUP, request.group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         loaded = groups.find(request.group_id)
-        outcome = groups.shard(request.group_id).delete_offsets(
-            request, readable_only(call, groups.topic_with)
-        )
+        outcome = loaded.state.delete_offsets(request, readable_only(call, groups.topic_with))
         refuse_unreadable(call, outcome.reply.topics)
         groups.submit_tombstones(
             loaded,

@@ -8,7 +8,6 @@ in Kafka. Heartbeats of other members use other connections.
 from __future__ import annotations
 
 from broker.coordinators.group_terms import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
-from broker.handlers.rights import may_use_group
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
@@ -46,7 +45,7 @@ class MembershipHandlers:
         """
 
         def answer(joined: JoinAnswer) -> None:
-            if not may_use_group(call, request.group_id):
+            if not call.may_use_group(request.group_id):
                 # The right can have ended while the request waited.
                 joined = JoinAnswer(ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
             call.answer(_join_response(call.version, joined))
@@ -75,14 +74,14 @@ class MembershipHandlers:
             rights=call.session.rights,
         )
         groups = self._groups
-        groups.shard(request.group_id).members.join(request.group_id, joining, groups.moment())
+        loaded.state.members.join(request.group_id, joining, groups.moment())
         groups.perform(loaded)
 
     def sync_group(self, call: Call, request: SyncGroupRequest) -> None:
         """Handle SyncGroup. The answer is sent when the leader's assignments are stored."""
 
         def answer(synced: SyncAnswer) -> None:
-            if not may_use_group(call, request.group_id):
+            if not call.may_use_group(request.group_id):
                 synced = SyncAnswer(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             call.answer(
                 SyncGroupResponse(
@@ -116,13 +115,14 @@ class MembershipHandlers:
             {one.member_id: bytes(one.assignment) for one in request.assignments},
         )
         groups = self._groups
-        groups.shard(request.group_id).members.sync(request.group_id, syncing, groups.moment())
+        loaded.state.members.sync(request.group_id, syncing, groups.moment())
         groups.perform(loaded)
 
     def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
         """Handle Heartbeat.
 
-        It succeeds while the group is loading, because no member is removed in this time.
+        A heartbeat succeeds while the group is loading, because no member is removed during this
+        time.
         """
         groups = self._groups
         try:
@@ -148,7 +148,7 @@ class MembershipHandlers:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         _refuse_stranger(call, request.group_id)
         loaded = groups.find(request.group_id)
-        members = groups.shard(request.group_id).members
+        members = loaded.state.members
         leaving = request.members
         if call.version < MANY_LEAVE_SINCE:
             leaving = [MemberIdentity(member_id=request.member_id)]
@@ -172,7 +172,7 @@ class MembershipHandlers:
 
 def _refuse_stranger(call: Call, group_id: str) -> None:
     """Raise ApiError if the client may not be a member of the group."""
-    if not may_use_group(call, group_id):
+    if not call.may_use_group(group_id):
         raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from broker.coordinators.group_records import CommittedOffset
 from broker.coordinators.offsets import GroupShard
-from broker.handlers.rights import (
-    may_describe,
-    may_use_group,
-    readable_only,
-    refuse_unreadable,
-)
+from broker.handlers.rights import readable_only, refuse_unreadable
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
@@ -61,12 +56,11 @@ class OffsetHandlers:
             call.answer(response)
 
         try:
-            if not may_use_group(call, request.group_id):
+            if not call.may_use_group(request.group_id):
                 raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             loaded = groups.find(request.group_id)
-            shard = groups.shard(request.group_id)
             topic_with = readable_only(call, groups.topic_with)
-            outcome = shard.commit(request, groups.moment(), topic_with)
+            outcome = loaded.state.commit(request, groups.moment(), topic_with)
             refuse_unreadable(call, outcome.reply.topics)
             groups.submit(loaded, outcome, call.answer, refused)
         except ApiError as error:
@@ -109,7 +103,7 @@ class OffsetHandlers:
         )
 
     def _readable(self, call: Call, group_id: str) -> GroupShard:
-        """Return the shard of a group. Raises ApiError, also if the client may not see the
+        """Return the shard of a group. Raises ApiError, for example if the client may not see the
         group."""
         if not call.may(AclOperation.DESCRIBE, AclResource.GROUP, group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -200,7 +194,9 @@ def _asked_offsets(
     """
     if topics is None:
         asked = sorted(
-            one for one in shard.offsets.of_group(group_id) if may_describe(call, one.topic)
+            one
+            for one in shard.offsets.of_group(group_id)
+            if call.may_describe_topic(one.topic, is_logged=False)
         )
     else:
         asked = [
@@ -219,7 +215,7 @@ def _asked_offsets(
 def _found(
     call: Call, shard: GroupShard, group_id: str, partition: TopicPartition, require_stable: bool
 ) -> Found:
-    if not may_describe(call, partition.topic):
+    if not call.may_describe_topic(partition.topic):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return partition.partition, NOTHING_COMMITTED, code
     if require_stable and shard.offsets.is_unstable(group_id, partition):

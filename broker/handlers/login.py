@@ -1,7 +1,7 @@
 """Handles SaslHandshake and SaslAuthenticate: one step of a login per request.
 
 A wrong password, an unknown user and a message that breaks the protocol get the same answer after
-the same delay. Then the connection ends. Only this broker's log says which it was.
+the same delay. Then the connection ends. Only this broker's log shows which of the three it was.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.metrics.warnings import Warnings
+from broker.security.denials import NotesDenials
 from broker.security.rights import NOTHING, UserRights
 from broker.sessions.call import Call
 from broker.sessions.login import Login, LoginFailed, LoginRules, WrongLoginStep
@@ -29,12 +30,12 @@ from protocol.security.scram import MECHANISMS, NONCE_BYTES, Mechanism
 logger = logging.getLogger(__name__)
 
 FAILURE_DELAY_MS = 100
-"""The time before a wrong proof is answered, as `connection.failed.authentication.delay.ms`."""
+"""The milliseconds before the answer to a wrong proof, as
+`connection.failed.authentication.delay.ms` in Kafka."""
 
 CLOSE_DELAY_MS = 100
-"""The time between the answer to a failed login and the end of the connection. kafka-python 3.0
-drops an answer that comes together with the end.
-"""
+"""The milliseconds between the answer to a failed login and the end of the connection. If both come
+together, kafka-python 3.0 drops the answer."""
 
 USER_SHOWN_MAX = 64
 
@@ -50,8 +51,14 @@ class LoginHandlers:
     """Handles the requests of a login."""
 
     def __init__(
-        self, metadata: Metadata, settings: InForce, world: World, warnings: Warnings
+        self,
+        metadata: Metadata,
+        settings: InForce,
+        world: World,
+        warnings: Warnings,
+        denials: NotesDenials,
     ) -> None:
+        self._denials = denials
         self._metadata = metadata
         self._settings = settings
         self._world = world
@@ -60,8 +67,9 @@ class LoginHandlers:
     def handshake(self, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:
         """Handle SaslHandshake.
 
-        Version 0 is offered because librdkafka before 2.0 sends no handshake otherwise; no client
-        sends it. It would be followed by messages without headers, which are not served.
+        Version 0 is offered because librdkafka before 2.0 otherwise sends no handshake. No client
+        sends version 0 itself. After it, messages without headers would follow, which this broker
+        does not serve.
         """
         login = call.session.login
         if login is None:
@@ -115,6 +123,7 @@ class LoginHandlers:
                 session.peer_host,
                 lambda: self._metadata.image.acls,
                 self._settings.config.super_user_names,
+                self._denials,
             )
         return SaslAuthenticateResponse(
             auth_bytes=answer.message, session_lifetime_ms=answer.session_ms

@@ -1,10 +1,11 @@
 """Holds back answers that would name a leader which has probably just died.
 
-After the death of a leader its clients ask the other brokers for the new one at once. A client that
-gets the old one as an answer waits for its own backoff before it asks again: librdkafka for a
-second. A broker notices the death on its own links to the leader, before the controller has elected
-another leader. So the answer waits until the leadership has moved, for at most `HOLD_MS` after a
-link to the leader ended. Then it names the leader that the metadata has.
+After the death of a leader, its clients ask the other brokers for the new leader at once. If the
+answer names the dead leader, the client waits for its own backoff before it asks again; librdkafka
+waits for a second. A broker notices the death on its own links to the leader, before the controller
+has elected another leader. So the answer waits until the leadership has moved, but at most for
+`HOLD_MS` after a link to the leader ended. After this time the answer names the leader in the
+metadata.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from broker.sessions.peers import Peers
 from broker.world import World
 
 DECIDE_MS = 250
-"""The time in which the controller fences a dead broker and commits the new leaders."""
+"""The milliseconds within which the controller fences a dead broker and commits the new leaders."""
 
 HOLD_MS = RECONNECT_MS + DECIDE_MS
 
 Leaders = Callable[[], Iterable[int]]
-"""Returns the ids of the leaders that an answer would name now."""
+"""A function that returns the ids of the leaders that an answer would name now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldAnswer:
-    """An answer that waits for other leaders."""
+    """An answer that waits for new leaders."""
 
     leaders: Leaders
     answer: Callable[[], None]
@@ -45,9 +46,9 @@ class LostLeaders:
         self._held: list[_HeldAnswer] = []
 
     def hold(self, leaders: Leaders, answer: Callable[[], None]) -> bool:
-        """Call `answer` later if one of these leaders has just been lost.
+        """If one of these leaders was lost a moment ago, call `answer` later and return True.
 
-        Returns False if the answer can be given now.
+        Returns False if the answer can be sent now.
         """
         left_ms = self._left_ms()
         if not left_ms:
@@ -62,7 +63,8 @@ class LostLeaders:
         return True
 
     def give_due(self) -> None:
-        """Give the answers whose leaders are known now, and those that have waited long enough.
+        """Send the answers whose new leaders are known now, and the answers that have waited long
+        enough.
 
         Call this method when the image has changed.
         """
@@ -77,7 +79,8 @@ class LostLeaders:
                 one.answer()
 
     def _left_ms(self) -> dict[int, int]:
-        """Map each node that was lost within `HOLD_MS` to the ms that are left of this time."""
+        """Return the remaining part of `HOLD_MS` in milliseconds, for each node that was lost
+        within this time."""
         found: dict[int, int] = {}
         if self._peers is None:
             return found

@@ -114,7 +114,8 @@ class PlacementHandlers:
         return AlterReplicaLogDirsResponse(results=list(results.values()))
 
     def _why_not_held(self, topic: str, index: int) -> ErrorCode:
-        """Return NONE if this broker has a replica of the partition, else the error code."""
+        """Return NONE if this broker has a replica of the partition, else the error code for a
+        partition that it does not have."""
         try:
             self._replicas.find_held(topic, index)
         except ApiError as error:

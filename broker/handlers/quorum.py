@@ -74,7 +74,8 @@ class QuorumHandlers:
 
 
 def _without_places(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
-    """Remove the fields that versions before 2 do not have: directories and addresses."""
+    """Return the response without the fields that versions before 2 do not have: directories and
+    addresses."""
     response.nodes = []
     for topic in response.topics:
         for partition in topic.partitions:
@@ -84,7 +85,7 @@ def _without_places(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
 
 
 def _in_latest_words(request: UpdateFeaturesRequest) -> UpdateFeaturesRequest:
-    """Convert a request of version 0 to version 1: the permission to lower a level becomes a safe
+    """Convert a request of version 0 to version 1. The permission to lower a level becomes a safe
     downgrade."""
     for one in request.feature_updates:
         if one.allow_downgrade:

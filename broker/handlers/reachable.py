@@ -1,6 +1,6 @@
-"""The brokers that clients of a listener can reach.
+"""Finds the brokers that clients of a listener can reach.
 
-Pure. A client cannot reach a fenced broker, or a broker without this listener.
+This module is pure. A client cannot reach a fenced broker, or a broker without this listener.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from protocol.types import NO_NODE
 
 
 def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCode:
-    """Return why clients of a listener cannot use this leader; NONE if they can."""
+    """Return the error for clients of a listener that cannot use this leader; NONE if they can."""
     broker = image.brokers.get(leader)
     if broker is None or broker.is_fenced:
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -38,9 +38,10 @@ def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int,
 def controller_on(image: MetadataImage, listener: str, leader_id: int, own_id: int) -> int:
     """Return the broker that clients of a listener get as the controller.
 
-    It must be reachable for them: the controller, else this broker, else any, because each broker
-    accepts these requests. -1 if no broker is in service. librdkafka waits a minute for a
-    controller that is not in the list, such as a broker that started but is not yet in service.
+    The clients must be able to reach this broker. It is the controller, else this broker, else any
+    other broker, because each broker accepts the requests for the controller. The result is -1 if
+    no broker is in service. librdkafka waits a minute for a controller that is not in the list,
+    such as a broker that started but is not yet in service.
     """
     reachable = [one[0] for one in brokers_on(image, listener)]
     wanted = (leader_id, own_id, *reachable)

@@ -1,8 +1,8 @@
 """Handles AlterPartitionReassignments and ListPartitionReassignments (KIP-455).
 
-A reassignment is an order for the controller. A large request goes there in slices, one after the
-other, because one decision is one batch of the metadata log and a batch has a largest size. The
-reassignments in progress are listed from the image.
+The controller decides reassignments. A large request is sent to the controller in slices, one after
+the other, because one decision is one batch of the metadata log, and the size of a batch is
+limited. The reassignments in progress are listed from the image.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SLICE_BYTES_MAX = BATCH_BYTES_MAX // 2
 """The largest size in bytes of the records of one slice, by the estimates below."""
 
 RECORD_BYTES, REPLICA_BYTES = 128, 48
-"""The most bytes of a partition's record without its replicas, and for each replica: its directory
-of 16 bytes, and its id in up to six lists."""
+"""The largest number of bytes of a partition's record without its replicas, and the number for each
+replica: 16 bytes for its directory, and its id in up to six lists."""
 
 
 class ReassignmentHandlers:
-    """Handles requests that move replicas, or ask which move."""
+    """Handles requests that move replicas or list the moves."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata

@@ -3,7 +3,6 @@ epochs."""
 
 from __future__ import annotations
 
-from broker.handlers.rights import may_describe
 from broker.purgatory import Purgatory
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.replica import Replica
@@ -74,7 +73,7 @@ class _Deletion:
         self._open_count = 0
 
     def settle(self, waits: Purgatory) -> None:
-        """After the leader's own deletions are durable, wait for the followers, then answer."""
+        """When the leader's own deletions are durable, wait for the followers, and then answer."""
         # One extra wait, so that it is not answered while its waits are still being added.
         self._open_count = 1 + len(self.trimmed)
         for one in self.trimmed:
@@ -91,7 +90,7 @@ class _Deletion:
         self.call.answer(self.response)
 
     def wait_ended(self) -> None:
-        """Note that one wait has ended. The last one sends the answer."""
+        """End one wait of the request. Send the answer if it was the last wait."""
         self._open_count -= 1
         if not self._open_count:
             self.call.answer(self.response)
@@ -163,14 +162,14 @@ class RecordHandlers:
         The client must truncate its records above this offset.
         """
         # Kafka's brokers and tools ask with the right CLUSTER_ACTION.
-        sees_all = call.may_with_cluster(AclOperation.CLUSTER_ACTION)
+        sees_all = call.may_with_cluster(AclOperation.CLUSTER_ACTION, is_logged=False)
         response = OffsetForLeaderEpochResponse()
         for topic in request.topics:
             answer = OffsetForLeaderTopicResult(topic=topic.topic)
             for asked in topic.partitions:
                 one = OffsetForLeaderEpochEndOffset(partition=asked.partition)
                 try:
-                    if not sees_all and not may_describe(call, topic.topic):
+                    if not sees_all and not call.may_describe_topic(topic.topic):
                         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     partition = self._replicas.find_readable(
                         topic.topic, asked.partition, asked.current_leader_epoch

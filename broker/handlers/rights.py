@@ -1,4 +1,4 @@
-"""What handlers ask about the rights of a client, and the answers that several of them give."""
+"""What several handlers answer to a client that lacks a right."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, Protocol
 
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
-from protocol.security.acl import AclOperation, AclResource
 from protocol.types import Uuid
 
 TopicWith = Callable[[str, int], Uuid | None]
-"""Returns the id of a topic that has this partition; None if there is none."""
+"""A function that returns the id of a topic that has this partition; None if there is none."""
 
 
 class AnsweredPartition(Protocol):
@@ -30,42 +29,22 @@ class AnsweredTopic(Protocol):
         """The answers for its partitions, each an `AnsweredPartition`."""
 
 
-def may_describe(call: Call, topic: str) -> bool:
-    """Return True if the client may see the topic."""
-    return call.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic)
-
-
-def may_read(call: Call, topic: str) -> bool:
-    """Return True if the client may read the topic, and commit offsets for it."""
-    return call.may(AclOperation.READ, AclResource.TOPIC, topic)
-
-
-def may_use_group(call: Call, group_id: str) -> bool:
-    """Return True if the client may be a member of the group, and commit offsets for it."""
-    return call.may(AclOperation.READ, AclResource.GROUP, group_id)
-
-
-def may_use_transactional_id(call: Call, transactional_id: str) -> bool:
-    """Return True if the client may write under the transactional id."""
-    return call.may(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
-
-
 def readable_only(call: Call, topic_with: TopicWith) -> TopicWith:
     """Return a function that knows only the topics that the client may read.
 
-    So nothing is written for the others. `refuse_unreadable` gives them their error.
+    So no offsets are written for other topics. `refuse_unreadable` gives these topics their error.
     """
 
     def found(topic: str, index: int) -> Uuid | None:
-        return topic_with(topic, index) if may_read(call, topic) else None
+        return topic_with(topic, index) if call.may_read_topic(topic) else None
 
     return found
 
 
 def refuse_unreadable(call: Call, topics: Iterable[AnsweredTopic]) -> None:
-    """Give each topic that the client may not read its error, whatever its answer is."""
+    """Write the error into each topic of an answer that the client may not read."""
     for topic in topics:
-        if not may_read(call, topic.name):
+        if not call.may_read_topic(topic.name):
             for partition in topic.partitions:
                 partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -74,7 +53,7 @@ _FINAL = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION)
 
 
 def order_code(error: ApiError) -> ErrorCode:
-    """Return the error code for an order that the controller has not carried out.
+    """Return the error code for a request that the controller has not carried out.
 
     REQUEST_TIMED_OUT tells every tool to try again. A missing right and a missing level keep their
     own codes, because no retry helps.

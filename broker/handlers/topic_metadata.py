@@ -11,8 +11,8 @@ from broker.controller.outcome import CreateOwnTopic
 from broker.controller.permits import may_create
 from broker.handlers.cluster import cluster_operations, controller_for
 from broker.handlers.lost_leaders import LostLeaders
+from broker.handlers.mutations import MutationQuota
 from broker.handlers.reachable import brokers_on, leader_refusal, offline_replicas
-from broker.handlers.rights import may_describe
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.security.rights import operation_bits
@@ -44,7 +44,8 @@ class MetadataHandlers:
     def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
         """Return brokers and topics.
 
-        A missing topic is created first if the settings and the request allow this.
+        A missing topic is created first if the settings, the request and the client's quota allow
+        this.
         """
         if call.version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
@@ -52,11 +53,12 @@ class MetadataHandlers:
             return _refuse_ids(request)
         refusals: dict[str, ErrorCode] = {}
         missing = []
+        quota = MutationQuota(call, strict_since=0)
         for name in self._missing_topics(call, request):
-            if may_create(call.session.rights, name):
-                missing.append(name)
-            else:
+            if not may_create(call, name):
                 refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif quota.allows(name, self._settings.config.num_partitions):
+                missing.append(name)
         if not missing:
             return self._once_leaders_are_known(call, request, refusals)
         waiting = len(missing)
@@ -66,6 +68,7 @@ class MetadataHandlers:
             waiting -= 1
             if code is not ErrorCode.NONE:
                 refusals[name] = code
+                quota.not_changed([name])
             if not waiting:
                 call.answer(self._answer(call, request, refusals))
 
@@ -84,14 +87,14 @@ class MetadataHandlers:
     def _once_leaders_are_known(
         self, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
     ) -> MetadataResponse | None:
-        """Return the answer, or None if it waits for the successor of a leader that was lost."""
+        """Return the answer; None if it waits for the successor of a leader that was lost."""
 
         def leaders() -> Iterator[int]:
             image = self._metadata.image
             asked = [_find(image, one) for one in request.topics or []]
             for topic in image.topics.values() if _wants_all(call, request) else asked:
                 # A wait would tell that a topic exists.
-                if topic is not None and may_describe(call, topic.name):
+                if topic is not None and call.may_describe_topic(topic.name, is_logged=False):
                     yield from (partition.leader for partition in topic.partitions)
 
         def answer() -> None:
@@ -113,7 +116,7 @@ class MetadataHandlers:
             if topic.name is not None
             and topic.topic_id == ZERO_UUID
             and topic.name not in image.topics
-            and may_describe(call, topic.name)
+            and call.may_describe_topic(topic.name, is_logged=False)
         }
         return sorted(names)[: self._settings.config.max_auto_created_topics]
 
@@ -125,7 +128,7 @@ class MetadataHandlers:
             topics = [
                 _describe_topic(topic, image, call)
                 for topic in image.topics.values()
-                if may_describe(call, topic.name)
+                if call.may_describe_topic(topic.name, is_logged=False)
             ]
         else:
             # Answer each topic once, because a small request must not get a huge answer.
@@ -185,12 +188,12 @@ def _asked_topic(
 ) -> MetadataResponseTopic:
     """Return one topic by name, or by id from version 12 on.
 
-    A name that the client may not see gets the same answer whether the topic exists or not. A name
-    is never told for an id.
+    A name that the client may not see gets the same answer whether the topic exists or not. The
+    answer to a request by id never contains the name of a topic that the client may not see.
     """
     found = _find(image, asked)
     name = asked.name if found is None else found.name
-    if name is not None and not may_describe(call, name):
+    if name is not None and not call.may_describe_topic(name):
         is_by_id = asked.topic_id != ZERO_UUID
         return MetadataResponseTopic(
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

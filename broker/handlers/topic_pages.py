@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from broker.cluster.metadata import Metadata
 from broker.handlers.reachable import leader_refusal, offline_replicas
-from broker.handlers.rights import may_describe
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.security.rights import operation_bits
@@ -55,7 +54,7 @@ class TopicPageHandlers:
         for name in sorted(names):
             if cursor is not None and name < cursor.topic_name:
                 continue
-            if not may_describe(call, name):
+            if not call.may_describe_topic(name, is_logged=bool(request.topics)):
                 if request.topics:
                     response.topics.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from broker.cluster.metadata import Metadata
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.handlers.internal_topics import with_topic
-from broker.handlers.rights import may_use_group, may_use_transactional_id
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
@@ -163,7 +162,7 @@ class TransactionHandlers:
             for index in topic.partitions
         ]
         transactional_id = request.v3_and_below_transactional_id
-        if not may_use_transactional_id(call, transactional_id):
+        if not call.may_use_transactional_id(transactional_id):
             return _added(request, lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         bad = {one: code for one in wanted if (code := self._refusal(call, one))}
         if bad:
@@ -231,9 +230,9 @@ class TransactionHandlers:
                 answer,
             )
 
-        if not may_use_transactional_id(call, request.transactional_id):
+        if not call.may_use_transactional_id(request.transactional_id):
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if not may_use_group(call, request.group_id):
+        if not call.may_use_group(request.group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         # The offsets topic does not exist if no group has ever committed.
         with_topic(self._metadata, call, OFFSETS_TOPIC, add)
@@ -249,7 +248,7 @@ class TransactionHandlers:
             code = ErrorCode.NONE if error is None else _code(call, error)
             call.answer(EndTxnResponse(error_code=code))
 
-        if not may_use_transactional_id(call, request.transactional_id):
+        if not call.may_use_transactional_id(request.transactional_id):
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         self._transactions.decide(
             request.transactional_id,
@@ -271,13 +270,13 @@ def _refuse_unauthorised(call: Call, transactional_id: str | None) -> None:
     Without a transactional id it needs IDEMPOTENT_WRITE, or WRITE on any topic (KIP-679).
     """
     if transactional_id is not None:
-        if not may_use_transactional_id(call, transactional_id):
+        if not call.may_use_transactional_id(transactional_id):
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     elif not (
-        call.may_with_cluster(AclOperation.IDEMPOTENT_WRITE)
+        call.may_with_cluster(AclOperation.IDEMPOTENT_WRITE, is_logged=False)
         or call.session.rights.allows_any(AclOperation.WRITE, AclResource.TOPIC)
     ):
-        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        call.need_of_cluster(AclOperation.IDEMPOTENT_WRITE)
 
 
 def _added(

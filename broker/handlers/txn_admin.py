@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from broker.coordinators.txn_state import Transaction, TxnState
-from broker.handlers.rights import may_describe, may_read
 from broker.metadata.names import check_topic_name
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
@@ -60,7 +59,7 @@ class TransactionAdminHandlers:
     def _producers(self, call: Call, topic: str, index: int) -> PartitionResponse:
         answer = PartitionResponse(partition_index=index)
         try:
-            if not may_read(call, topic):
+            if not call.may_read_topic(topic):
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             check_topic_name(topic)
             log = self._replicas.find(topic, index).log
@@ -130,19 +129,21 @@ class TransactionAdminHandlers:
                     request.duration_filter,
                     now_ms,
                 )
-                if _may_describe_id(call, one.transactional_id)
+                if _may_describe_id(call, one.transactional_id, is_logged=False)
             ],
         )
 
 
-def _may_describe_id(call: Call, transactional_id: str) -> bool:
-    return call.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id)
+def _may_describe_id(call: Call, transactional_id: str, *, is_logged: bool = True) -> bool:
+    return call.may(
+        AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, transactional_id, is_logged=is_logged
+    )
 
 
 def _described(call: Call, one: Transaction) -> DescribeTransactionsTransactionState:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(one.partitions):
-        if may_describe(call, topic):
+        if call.may_describe_topic(topic, is_logged=False):
             topics.setdefault(topic, []).append(partition)
     return DescribeTransactionsTransactionState(
         error_code=ErrorCode.NONE,

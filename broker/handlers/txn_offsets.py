@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.handlers.rights import (
-    may_use_group,
-    may_use_transactional_id,
-    readable_only,
-    refuse_unreadable,
-)
+from broker.handlers.rights import readable_only, refuse_unreadable
 from broker.produce.batch_validator import OF_A_PRODUCER
 from broker.produce.verification import (
     NO_PROOFS,
@@ -48,7 +43,7 @@ class TxnOffsetHandlers:
     def txn_offset_commit(self, call: Call, request: TxnOffsetCommitRequest) -> None:
         """Handle TxnOffsetCommit.
 
-        The offsets are written now, and count once the transaction commits.
+        The offsets are written now, and take effect when the transaction commits.
         """
 
         def refused(error: ApiError) -> None:
@@ -59,11 +54,11 @@ class TxnOffsetHandlers:
             refuse_unreadable(call, response.topics)
             call.answer(response)
 
-        if not may_use_transactional_id(call, request.transactional_id):
+        if not call.may_use_transactional_id(request.transactional_id):
             denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             call.answer(_offsets_refused(request, denied))
             return
-        if not may_use_group(call, request.group_id):
+        if not call.may_use_group(request.group_id):
             call.answer(_offsets_refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
             return
         owner = Owner(request.transactional_id, request.producer_id, request.producer_epoch)
@@ -101,7 +96,7 @@ class TxnOffsetHandlers:
         """
         loaded = self._groups.find(request.group_id)
         refuse_outsider(self._verifier, owner, loaded.replica, proofs)
-        outcome = self._groups.shard(request.group_id).commit_in_transaction(
+        outcome = loaded.state.commit_in_transaction(
             request, self._clock.now_ms(), readable_only(call, self._groups.topic_with)
         )
         refuse_unreadable(call, outcome.reply.topics)

@@ -1,7 +1,7 @@
 """Requests of clients that another broker forwards to this controller (KIP-590).
 
-An envelope contains a client's request. It is handled under the client's address and user, and its
-answer goes back in an envelope.
+An envelope contains a client's request. The controller handles the request with the client's
+address and user, and sends the answer back in an envelope.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _open(metadata: Metadata, call: Call, envelope: EnvelopeRequest) -> None:
         # NOT_CONTROLLER would tell the forwarding broker that the request was never handled.
         is_lost = error.code is ErrorCode.NOT_CONTROLLER
         if not is_lost and holds_refusal(found.key):
-            # An envelope has an error code but no message, so put the error into the answer inside.
+            # An envelope has an error code but no error message, so put the error into the answer
+            # inside the envelope.
             decided(refusal(found.key, error))
             return
         code = ErrorCode.NETWORK_EXCEPTION if is_lost else error.code

@@ -17,22 +17,22 @@ from protocol.messages.producer_ids import AllocateProducerIdsRequest
 
 
 class BrokerHandlers:
-    """Registration, heartbeats, blocks of producer ids."""
+    """The handlers for registrations, heartbeats and blocks of producer ids."""
 
     def __init__(self, liveness: LivenessDriver, controller: ControllerDriver) -> None:
         self._liveness = liveness
         self._controller = controller
 
     def register(self, call: Call, request: BrokerRegistrationRequest) -> None:
-        """BrokerRegistration."""
+        """Handle BrokerRegistration."""
         self._liveness.register(request, call.session, waiter_of(call))
 
     def heartbeat(self, call: Call, request: BrokerHeartbeatRequest) -> None:
-        """BrokerHeartbeat."""
+        """Handle BrokerHeartbeat."""
         self._liveness.heartbeat(request, call.session, waiter_of(call))
 
     def allocate_producer_ids(self, call: Call, request: AllocateProducerIdsRequest) -> None:
-        """AllocateProducerIds."""
+        """Handle AllocateProducerIds."""
         self._controller.submit(request, waiter_of(call))
 
 

@@ -1,7 +1,7 @@
 """Requests of partition leaders to the active controller, about in-sync replicas.
 
-The answer only ends the leader's wait. The in-sync replicas come only from the replayed metadata
-log (decision 0029).
+The answer only says that the leader need not wait any more. A leader takes its in-sync replicas
+only from the replayed metadata log (decision 0029).
 """
 
 from __future__ import annotations

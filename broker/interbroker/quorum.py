@@ -1,4 +1,5 @@
-"""Requests of other voters: votes, begin and end of epochs, the log and its snapshots.
+"""Handlers for requests of other voters: votes, begin and end of epochs, fetches of the log and of
+its snapshots.
 
 All requests go to the quorum's core, which answers when the content of the answer is durable.
 """

@@ -39,11 +39,11 @@ MARKERS_MS_MAX = 1_000
 then gets REQUEST_TIMED_OUT, because one partition must not delay the answers of all others."""
 
 Write = Callable[[Replica, TxnMarker, WaitingOperation, int], None]
-"""Writes one marker and waits for its commit until a deadline."""
+"""A function that writes one marker and waits for its commit until a deadline."""
 
 
 class MarkerAnswer:
-    """A marker's part of an answer, until it is committed."""
+    """The part of an answer for one marker, which waits until the marker is committed."""
 
     def __init__(self, part: WritableTxnMarkerPartitionResult, done: Callable[[], None]) -> None:
         self._part = part
@@ -58,7 +58,8 @@ class MarkerAnswer:
 
 
 class MarkerHandler:
-    """WriteTxnMarkers of other brokers, and of kafka-transactions to abort a transaction."""
+    """Handles WriteTxnMarkers from other brokers, and from kafka-transactions, which aborts a
+    transaction with it."""
 
     def __init__(self, replicas: Replicas, clock: Clock, write: Write) -> None:
         self._replicas = replicas
@@ -66,10 +67,11 @@ class MarkerHandler:
         self._write = write
 
     def write_txn_markers(self, call: Call, request: WriteTxnMarkersRequest) -> None:
-        """Answered when every marker is committed, or after `MARKERS_MS_MAX`."""
-        is_allowed = call.may_with_cluster(AclOperation.ALTER) or call.may_with_cluster(
-            AclOperation.CLUSTER_ACTION
-        )
+        """Write the markers of a request. The answer is sent when every marker is committed, or
+        after `MARKERS_MS_MAX`."""
+        is_allowed = call.may_with_cluster(
+            AclOperation.ALTER, is_logged=False
+        ) or call.may_with_cluster(AclOperation.CLUSTER_ACTION)
         response = WriteTxnMarkersResponse()
         deadline_ms = self._clock.monotonic_ms() + MARKERS_MS_MAX
         left = 1
@@ -90,8 +92,8 @@ class MarkerHandler:
             result = WritableTxnMarkerResult(producer_id=asked.producer_id)
             for topic in asked.topics:
                 of_topic = WritableTxnMarkerTopicResult(name=topic.name)
-                # Each marker is an append, so write one per partition even if it is named
-                # repeatedly.
+                # Each marker is an append, so write only one per partition even if the request
+                # names a partition repeatedly.
                 for index in dict.fromkeys(topic.partition_indexes):
                     one = WritableTxnMarkerPartitionResult(partition_index=index)
                     left += 1
@@ -119,7 +121,8 @@ class NewestLinks:
 
     def __init__(self) -> None:
         self._numbers: dict[str | None, int] = {}
-        """The number of the newest connection on which markers have arrived, by broker."""
+        """The number of the newest connection of each broker on which markers have arrived, by
+        broker."""
 
     def admits(self, call: Call) -> bool:
         """Return True if no newer connection of this broker is known."""
@@ -138,7 +141,8 @@ class VerificationHandler:
         self._transactions = transactions
 
     def verify(self, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        """Answer AddPartitionsToTxn of another broker, which adds nothing to a transaction."""
+        """Answer the AddPartitionsToTxn of another broker, which only asks whether partitions are
+        in a transaction."""
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
@@ -169,8 +173,8 @@ class VerificationHandler:
         if not asked.verify_only:
             return ErrorCode.INVALID_REQUEST
         try:
-            # A coordinator that was replaced would confirm a transaction that its successor has
-            # ended.
+            # `readable` refuses if this coordinator was possibly replaced. Otherwise it could
+            # confirm a transaction that its successor has ended.
             self._transactions.readable(asked.transactional_id).refuse_outsider(
                 asked.transactional_id, asked.producer_id, asked.producer_epoch, partition
             )

@@ -1,7 +1,7 @@
 """The changes of the ACLs between two images.
 
-This module is pure. Kafka's log has no entry under two ids, so a second id for an entry is refused
-here. Otherwise the entry would survive the removal of its first id.
+This module is pure. In Kafka's log each ACL has one id, so a record with a second id for the same
+ACL is refused. Otherwise the ACL would stay in force after the removal of its first id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from protocol.types import Uuid
 
 
 def fields_of(entry: AclEntry) -> dict[str, Any]:
-    """Return the fields that a record of the log and the answer to a deletion have for an entry."""
+    """Return the fields of an ACL, as they are in a record of the log and in the answer to a
+    deletion."""
     return {
         "resource_type": entry.resource_type,
         "resource_name": entry.resource_name,
@@ -63,7 +64,7 @@ class AclChanges:
         entry = _entry_of(record)
         is_there = entry in self._base.ids and entry not in self._removed
         if known is not None or is_there or entry in self._added:
-            raise ImpossibleRecord(f"the ACL with id {record.id} is there already")
+            raise ImpossibleRecord(f"an ACL with id {record.id} already exists")
         self._changes[record.id] = entry
         self._added.add(entry)
 
@@ -85,4 +86,4 @@ def _entry_of(record: AccessControlEntryRecord) -> AclEntry:
             AclPermission(record.permission_type),
         )
     except ValueError as error:
-        raise ImpossibleRecord(f"ACL {record.id}: {error}") from error
+        raise ImpossibleRecord(f"the ACL with id {record.id} is not valid: {error}") from error

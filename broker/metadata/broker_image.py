@@ -27,7 +27,8 @@ class BrokerImage:
     rack: str | None
     is_fenced: bool
     is_stopping: bool = False
-    """True during a controlled shutdown: the broker leads no partition and is in no ISR."""
+    """True during a controlled shutdown: the broker leads no partition and is not in sync for
+    any."""
     directory_ids: tuple[Uuid, ...] = ()
     features: Mapping[str, LevelRange] = field(default_factory=dict)
     """The levels that the broker supports, by feature."""
@@ -61,11 +62,11 @@ def registered_broker(record: RegisterBrokerRecord) -> BrokerImage:
 def directories_for(
     replicas: Sequence[int], brokers: Mapping[int, BrokerImage], known: Mapping[int, Uuid]
 ) -> tuple[Uuid, ...]:
-    """Return the directories of replicas, in their order: the known ones by node id, and for the
-    other replicas the first directory of each broker.
+    """Return the directories of replicas, in their order; empty if one of them is unknown.
 
-    Empty if the directory of one replica is unknown, because its broker registered without any or
-    is not registered any more.
+    `known` has directories by node id. For a replica that is not in `known`, this is the first
+    directory of its broker. It is unknown if the broker registered without directories or is not
+    registered any more.
     """
     found: list[Uuid] = []
     for node_id in replicas:

@@ -1,9 +1,9 @@
 """The settings of topics and brokers: the effective values and their sources.
 
-This module is pure. A topic's value is its own, else the node's value under one of the setting's
-synonyms, else the default. A node's value is the run-time setting of this node, else of all nodes,
-else the value in its file, else the default. DescribeConfigs shows all these values, the effective
-one first.
+This module is pure. The value of a topic setting is the topic's own value, else the node's value
+under one of the setting's synonyms, else the default. The value of a node setting is the run-time
+value for this node, else the run-time value for all nodes, else the value in the node's file, else
+the default. DescribeConfigs shows all these values, the effective one first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import own_values
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from broker.settings import ConfigType, Setting, Synonym, Value, scaled, text
+from broker.settings import ConfigType, Setting, Value, scaled, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -53,14 +53,12 @@ class Layer:
     source: SettingSource
 
 
-def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfig) -> list[Layer]:
-    """Return all values of one topic setting, the effective one first."""
-    layers = []
-    if row.key in overrides:
-        layers.append(_own_layer(row, overrides[row.key]))
-    layers.extend(_node_layers([synonym.key for synonym in row.synonyms], config))
-    layers.append(_default_layer(row))
-    return layers
+def _inherited_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
+    """Return the values of a setting for topics that do not set it, the effective one first."""
+    return [
+        *_node_layers([synonym.key for synonym in row.synonyms], config),
+        _default_layer(row),
+    ]
 
 
 def _own_layer(row: Setting, stored: str) -> Layer:
@@ -88,7 +86,7 @@ def _node_values(config: BrokerConfig) -> Iterator[tuple[SettingSource, Mapping[
 
 
 def _default_layer(row: Setting) -> Layer:
-    """Return the layer of the default, named by the broker key with the coarsest unit."""
+    """Return the layer of the default. Its key is the broker key with the coarsest unit."""
     if not row.synonyms:
         return Layer(row.key, text(row.default), SettingSource.DEFAULT)
     synonym = row.synonyms[-1]
@@ -98,19 +96,18 @@ def _default_layer(row: Setting) -> Layer:
     return Layer(synonym.key, text(default), SettingSource.DEFAULT)
 
 
-def topic_value(row: Setting, layers: list[Layer], config: BrokerConfig) -> str:
-    """Return the effective value of a topic setting, in the setting's own unit."""
-    strongest = layers[0]
-    if strongest.source is SettingSource.DYNAMIC_TOPIC:
-        return strongest.value
-    if strongest.source is SettingSource.DEFAULT:
-        return text(row.default)
-    synonym = next(one for one in row.synonyms if one.key == strongest.name)
-    return text(scaled(_node_value(synonym, strongest.source, config), synonym))
-
-
-def _node_value(synonym: Synonym, source: SettingSource, config: BrokerConfig) -> Value:
-    return next(values for one, values in _node_values(config) if one is source)[synonym.key]
+def effective(
+    row: Setting, overrides: Mapping[str, str], config: BrokerConfig
+) -> tuple[str, SettingSource]:
+    """Return the effective value of a topic setting, in the setting's own unit, and its source."""
+    if row.key in overrides:
+        own = _own_layer(row, overrides[row.key])
+        return own.value, own.source
+    for source, values in _node_values(config):
+        for synonym in row.synonyms:
+            if synonym.key in values:
+                return text(scaled(values[synonym.key], synonym)), source
+    return text(row.default), SettingSource.DEFAULT
 
 
 def created_configs(
@@ -119,14 +116,8 @@ def created_configs(
     """Return all settings of a new topic, for the answer to CreateTopics."""
     entries = []
     for _, row in TOPIC_ROWS.values():
-        layers = topic_layers(row, settings, config)
-        entries.append(
-            CreatableTopicConfigs(
-                name=row.key,
-                value=topic_value(row, layers, config),
-                config_source=layers[0].source,
-            )
-        )
+        value, source = effective(row, settings, config)
+        entries.append(CreatableTopicConfigs(name=row.key, value=value, config_source=source))
     return entries
 
 
@@ -142,13 +133,14 @@ class Inherited:
 def describe_configs(
     request: DescribeConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> DescribeConfigsResponse:
-    """Answer DescribeConfigs for topics and this broker; a repeated resource is described once."""
+    """Answer DescribeConfigs for topics and this broker. A resource that the request names
+    repeatedly is described once."""
     asked = {(one.resource_type, one.resource_name): one for one in request.resources}
     # The values from the node and the defaults are the same for all topics, so compute them once.
     inherited = {
-        key: Inherited(row, layers, _entry(row, layers, topic_value(row, layers, config), request))
+        key: Inherited(row, layers, _entry(row, layers, effective(row, {}, config)[0], request))
         for key, (_, row) in TOPIC_ROWS.items()
-        for layers in [topic_layers(row, {}, config)]
+        for layers in [_inherited_layers(row, config)]
     }
     return DescribeConfigsResponse(
         results=[
@@ -191,7 +183,8 @@ def _describe(
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"this broker has no settings of resource type {resource.resource_type}",
+                f"found resource type {resource.resource_type}, for which this broker has no "
+                "settings",
             )
     except ApiError as error:
         result.error_code, result.error_message = error.code, error.message
@@ -222,7 +215,11 @@ def _broker_entries(
     read-only."""
     if name and name != str(config.node_id):
         raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
+            ErrorCode.INVALID_REQUEST,
+            (
+                f"this is broker {config.node_id}: send requests for the settings of broker "
+                f"{name} to that broker"
+            ),
         )
     rows = [row for key, (_, row) in BROKER_ROWS.items() if wanted is None or key in wanted]
     if not name:
@@ -282,10 +279,8 @@ def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
 
 
 def _broker_default(row: Setting) -> bool | int | float | str:
-    """Return the default in the broker key's own unit.
-
-    The rows of synonyms have the topic setting's unit.
-    """
+    """Return the default in the broker key's own unit. The rows of synonyms have it in the unit of
+    the topic setting."""
     factor = _FACTORS.get(row.key, 1)
     if factor != 1 and isinstance(row.default, int) and row.default > 0:
         return row.default // factor

@@ -58,7 +58,8 @@ SUPPORTED = LevelRange(OLDEST_LEVEL, METADATA_LEVEL)
 """The levels at which this version runs."""
 
 UNNAMED = LevelRange(LEVEL_4_0_IV1, LEVEL_4_0_IV1)
-"""The levels of a registered broker without a range. A snapshot of 1.0.0-rc1 has no ranges."""
+"""The levels of a registered broker whose registration has no range, as in a snapshot of
+1.0.0-rc1."""
 
 
 class FeatureRange(Protocol):
@@ -78,7 +79,8 @@ class FeatureRange(Protocol):
 
 
 class LevelNeed(NamedTuple):
-    """The level that a record or an order needs, and the function of the cluster that needs it."""
+    """The level that a record or a request needs, and the function of the cluster that needs this
+    level."""
 
     level: int
     what: str
@@ -102,10 +104,11 @@ _OF_TYPES: Mapping[type, LevelNeed] = {
     RemoveAccessControlEntryRecord: ACLS,
     ClientQuotaRecord: QUOTAS,
 }
-"""The record types that came after 1.0.0-rc1."""
+"""The levels that the record types after 1.0.0-rc1 need."""
 
 _OF_SETTINGS: Mapping[str, LevelNeed] = {"cordoned.log.dirs": CORDONS}
-"""The settings on which all possible controllers must agree."""
+"""The settings that need a level, because all brokers that can become the controller must know
+them."""
 
 
 def need_of(record: MetadataRecord) -> LevelNeed | None:

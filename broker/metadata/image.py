@@ -106,8 +106,8 @@ class MetadataImage:
         return None if name is None else self.topics[name]
 
     def colliding(self, name: str) -> tuple[str, ...]:
-        """Return the topics whose names differ from this name only in dots and underscores, or not
-        at all."""
+        """Return the topics with the same normalised name. Their names differ from this name only
+        in dots and underscores, or not at all."""
         return self.normalised_names.get(normalised(name), ())
 
     def settings(self, resource_type: int, name: str) -> Mapping[str, str]:
@@ -204,8 +204,8 @@ class MetadataDelta:
 
     def image(self, end_offset: int) -> MetadataImage:
         """Return the image after all replayed records. `end_offset` is the end offset of their
-        batch in the log. The number of records does not give this offset, because the log also has
-        batches of the quorum itself."""
+        batch in the log. The offset does not follow from the number of records, because the log
+        also has batches of the quorum itself."""
         topics = dict(self._topics)
         for topic_id, partitions in self._partitions.items():
             name = self._topic_names[topic_id]
@@ -235,7 +235,8 @@ class MetadataDelta:
         if broker is None or broker.broker_epoch != broker_epoch:
             known = "none" if broker is None else f"epoch {broker.broker_epoch}"
             raise ImpossibleRecord(
-                f"broker {broker_id} is registered under {known}, not under epoch {broker_epoch}"
+                f"broker {broker_id} is registered under {known}, but the record is for epoch "
+                f"{broker_epoch}"
             )
         return broker
 
@@ -263,7 +264,7 @@ class MetadataDelta:
     def _add_topic(self, record: TopicRecord) -> None:
         name, topic_id = record.name, record.topic_id
         if name in self._topics or topic_id in self._topic_names:
-            raise ImpossibleRecord(f"topic '{name}' with id {topic_id} is there already")
+            raise ImpossibleRecord(f"topic '{name}' with id {topic_id} already exists")
         self._topics[name] = TopicImage(name, topic_id, ())
         self._topic_names[topic_id] = name
         key = normalised(name)
@@ -294,7 +295,8 @@ class MetadataDelta:
         if record.partition_id != count:
             name = self._topic_names[record.topic_id]
             raise ImpossibleRecord(
-                f"partition {record.partition_id} of topic '{name}' cannot follow its first {count}"
+                f"found a new partition {record.partition_id} of topic '{name}', expected "
+                f"partition {count}"
             )
         partitions = self._partitions_of(record.topic_id)
         partitions.append(
@@ -353,7 +355,8 @@ class MetadataDelta:
         if record.resource_type == TOPIC_RESOURCE and record.resource_name not in self._topics:
             # A later topic with this name would inherit the setting.
             raise ImpossibleRecord(
-                f"{record.name} is set for an unknown topic '{record.resource_name}'"
+                f"the setting {record.name} is for topic '{record.resource_name}', which does "
+                "not exist"
             )
         key = (record.resource_type, record.resource_name)
         settings = dict(self._configs.get(key, NO_SETTINGS))
@@ -378,7 +381,10 @@ class MetadataDelta:
         try:
             key = record.name, Mechanism(record.mechanism)
         except ValueError as error:
-            raise ImpossibleRecord(f"mechanism {record.mechanism} is not known") from error
+            raise ImpossibleRecord(
+                f"the credential of user '{record.name}' has mechanism {record.mechanism}, "
+                "which is not known"
+            ) from error
         if credential is not None:
             self._credentials[key] = credential
         elif self._credentials.pop(key, None) is None:

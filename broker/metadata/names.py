@@ -37,5 +37,5 @@ def check_topic_name(name: str | None) -> str:
 
 
 def normalised(name: str) -> str:
-    """Return a topic's name as it is in metric names, where dots and underscores are the same."""
+    """Return a topic's name in the form for metric names, in which dots become underscores."""
     return name.replace(".", "_")

@@ -20,7 +20,7 @@ PROCESS_ROLES = "broker,controller"
 def own_values(config: BrokerConfig) -> list[tuple[Setting, OwnValue]]:
     """Return each key with its value.
 
-    The value is None if Kafka shows null for a key that is not set.
+    A value is None if the key is not set, for which Kafka shows null.
     """
     return [(row, value_of(config)) for row, value_of in _OWN]
 

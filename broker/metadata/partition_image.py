@@ -26,9 +26,9 @@ class PartitionImage:
     """One partition: its replicas, its leader, and its epochs.
 
     `eligible_leader_replicas` have all records that were ever committed, and may lead without being
-    in sync. They left the ISR when it was already too small for a commit (KIP-966).
-    `last_known_elr` were eligible until their disks became doubtful. They only help an operator who
-    must choose a leader.
+    in sync. They left the in-sync replicas when these were already too few for a commit (KIP-966).
+    `last_known_elr` were eligible until their disks could have lost records. They only help an
+    operator who must choose a leader.
     """
 
     replicas: tuple[int, ...]

@@ -11,7 +11,7 @@ from broker.metadata.records import ClientQuotaRecord, ImpossibleRecord, QuotaEn
 from protocol.security.quota import QuotaEntity, entity_of
 
 QuotaValues = Mapping[QuotaEntity, Mapping[str, float]]
-"""The quotas by entity and key. No entity is without a quota."""
+"""The quotas by entity and key. Only entities with quotas are included."""
 
 
 class QuotaChanges:

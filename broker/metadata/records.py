@@ -36,7 +36,7 @@ TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
 LEADER_UNCHANGED = -2
-"""In a PartitionChangeRecord: the leader stays.
+"""The leader in a PartitionChangeRecord that does not change the leader.
 
 Any broker id, even that of the present leader, starts a new epoch.
 """
@@ -52,7 +52,8 @@ UNFENCED, FENCING_UNCHANGED, FENCED = -1, 0, 1
 """The change of the fence in a BrokerRegistrationChangeRecord."""
 
 IN_CONTROLLED_SHUTDOWN = 1
-"""In a BrokerRegistrationChangeRecord: the broker is stopping. No later record takes this back."""
+"""The value in a BrokerRegistrationChangeRecord for a broker that is stopping. No later record
+takes this back."""
 
 
 class BrokerEndpoint(Struct):
@@ -137,7 +138,7 @@ class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
 
 
 class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
-    """A partition was changed; None is for unchanged fields.
+    """A partition was changed. Fields that are None are unchanged.
 
     Each record raises the partition epoch.
     """
@@ -202,7 +203,7 @@ class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):
 
 
 class QuotaEntityData(Struct):
-    """A part of a quota's entity; the name None is for the default."""
+    """A part of a quota's entity. The name None stands for the default."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable=0)
@@ -321,7 +322,7 @@ def decode_record(value: Buffer | None) -> MetadataRecord:
     """
     try:
         if value is None:
-            raise UnknownMetadataRecord("a metadata record has no value")
+            raise UnknownMetadataRecord("the metadata log has a record without a value")
         frame_version, position = read_uvarint(value, 0)
         api_key, position = read_uvarint(value, position)
         version, position = read_uvarint(value, position)
@@ -333,7 +334,9 @@ def decode_record(value: Buffer | None) -> MetadataRecord:
             )
         record, end = cls.decode(value, version, position, is_strict=True)
     except (WireError, IndexError) as error:
-        raise UnknownMetadataRecord(f"metadata record cannot be read: {error}") from error
+        raise UnknownMetadataRecord(
+            f"the metadata log has a record that cannot be decoded: {error}"
+        ) from error
     if end != len(value):
         raise UnknownMetadataRecord(
             f"metadata record type {api_key} version {version} has extra bytes after its end"

@@ -102,8 +102,8 @@ def _topic(topic: TopicImage) -> Iterator[MetadataRecord]:
 
 
 def between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
-    """Return the differences between two images, for code whose state belongs to `base`, when
-    `image` replaces it."""
+    """Return the differences between two images, for the case that `image` replaces `base`. Code
+    whose state belongs to `base` applies them."""
     delta = MetadataDelta(base)
     delta.removed = [
         topic for topic in base.topics.values() if topic.topic_id not in image.topic_names

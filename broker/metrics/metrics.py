@@ -1,7 +1,8 @@
-"""The broker's counters, one method per event, for `/metrics` and `/status`.
+"""The broker's counters and times, for `/metrics` and `/status`.
 
-Plain integers, because a counter object per event would cost the hot path more than the event. The
-text format is Prometheus's.
+A counter is a plain integer, because a call of a counter object would cost more than most events.
+The code that serves an event adds to its counter. An event that is also logged, or that has more
+than one counter, has a method. The text format is Prometheus's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Metrics:
-    """Counts since the start of the process."""
+    """The counters since the start of the process."""
 
     def __init__(self, now_ns: Callable[[], int], clock: Clock) -> None:
         """`now_ns` is a clock for durations."""
@@ -31,8 +32,11 @@ class Metrics:
         self.flushes = Times()
         self.loop_lateness = Times()
         self.bytes_in = 0
+        """The number of bytes of the batches that clients have appended."""
         self.bytes_out = 0
+        """The number of bytes of batches in the answers to fetches of clients."""
         self.fetches_completed_early = 0
+        """The number of parked fetches that were completed early for a later request."""
         self.write_failures = 0
         self.last_write_failure: tuple[int, str] | None = None
         """The wall time at which the disk last refused a write, and its error; None if it never
@@ -40,6 +44,8 @@ class Metrics:
         self.connections_refused = 0
         self.loop_lags = 0
         self.connections_total = 0
+        self.authorization_denied = 0
+        """The operations that clients may not do, and that a request asked for."""
 
     @property
     def requests_total(self) -> int:
@@ -49,40 +55,31 @@ class Metrics:
         """Return the counts and times of one API's requests."""
         return self.apis.setdefault(key, ApiTimes(key, self._now_ns))
 
-    def appended(self, size_bytes: int) -> None:
-        """Count a client's staged batch."""
-        self.bytes_in += size_bytes
-
-    def fetched(self, size_bytes: int) -> None:
-        """Count the bytes of a fetch answer."""
-        self.bytes_out += size_bytes
-
-    def fetch_completed_early(self) -> None:
-        """Count a parked fetch that was completed early for a later request."""
-        self.fetches_completed_early += 1
-
     def connection_came(self, refusal: str) -> None:
-        """Count a new connection. The text says why it was refused, or is empty."""
+        """Count a new connection. `refusal` is the reason why it was refused; empty if it was
+        accepted."""
         if refusal:
             self.connections_refused += 1
         else:
             self.connections_total += 1
 
     def write_failed(self, topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
-        """Count a write that the disk refused. Producers were told to retry."""
+        """Count a write that the disk refused. The producers got an error that they retry."""
         self.warnings.warn(logger, "write refused", partition=topic_partition, error=error)
         self.write_failures += 1
         self.last_write_failure = (now_ms, str(error))
 
     def loop_lagged(self, lag_ms: int) -> None:
-        """Count and log that the loop was blocked and ran late."""
+        """Count and log that the event loop was blocked, so that a timer ran late."""
         self.loop_lags += 1
-        logger.warning("the event loop was late", extra=fields(lag_ms=lag_ms))
+        logger.warning(
+            "the event loop was late",
+            extra=fields(lag_ms=lag_ms),
+        )
 
     def details(self) -> dict[str, object]:
-        """Return the times for `/status`, in microseconds. The 0.99 quantiles are exact to a factor
-        of two.
-        """
+        """Return the times for `/status`, in microseconds. The 0.99 quantiles are correct to a
+        factor of two."""
         return {
             "apis": [
                 {"api": one.name, "count": one.count}
@@ -105,7 +102,8 @@ class Metrics:
     ) -> str:
         """Return everything in Prometheus's text format, with the caller's current gauges.
 
-        `topics`: name of a metric -> topic -> value. Topic names need no escaping there.
+        `topics` maps the name of a metric to the value for each topic. Topic names need no escaping
+        in this format.
         """
         lines = ["# TYPE millrace_broker_requests_total counter"]
         used = [one for _, one in sorted(self.apis.items()) if one.count]
@@ -136,6 +134,7 @@ class Metrics:
             "loop_lags_total": self.loop_lags,
             "connections_total": self.connections_total,
             "connections_refused_total": self.connections_refused,
+            "authorization_denied_total": self.authorization_denied,
             "warnings_left_out_total": self.warnings.left_out_count,
         }
         plain: tuple[tuple[str, Mapping[str, int]], ...] = (

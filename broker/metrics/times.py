@@ -1,7 +1,7 @@
-"""Durations: requests by API and phase, fsyncs, and the lateness of the loop.
+"""Durations of requests by API and phase, of fsyncs, and of delays of the event loop.
 
-Reading the clock costs a few percent of a small request. So only every sixteenth Produce and Fetch
-is measured, and every request of the other APIs. All are counted.
+Reading the clock costs a few percent of the time of a small request. So only every sixteenth
+Produce and Fetch is measured, and every request of the other APIs. All requests are counted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from protocol.messages.api import ApiKey
 
 BUCKET_BITS = (14, 16, 18, 20, 22, 24, 26, 28, 30, 33)
-"""Upper bounds of the published buckets as powers of two of nanoseconds: 16 us to 8.6 s."""
+"""The upper bounds of the published buckets, as powers of two of nanoseconds: 16 us to 8.6 s."""
 
 _BITS_MAX = 40
 _SAMPLED = {ApiKey.PRODUCE: 15, ApiKey.FETCH: 15}
@@ -20,7 +20,7 @@ PHASES = ("queue", "local", "remote", "send")
 
 
 class Times:
-    """Durations, counted in powers of two of nanoseconds."""
+    """A histogram of durations, with a bucket for each power of two of nanoseconds."""
 
     __slots__ = ("buckets", "count", "max_ns", "total_ns")
 
@@ -39,7 +39,8 @@ class Times:
             self.max_ns = duration_ns
 
     def quantile_ns(self, share: float) -> int:
-        """Return the duration below which this share lies, exact to a factor of two; 0 if empty."""
+        """Return the duration below which this share of all durations lies, correct to a factor of
+        two; 0 if there are none."""
         wanted = self.count * share
         seen = 0
         for bits, count in enumerate(self.buckets):
@@ -49,7 +50,7 @@ class Times:
         return 0
 
     def text(self, name: str, labels: str = "") -> Iterator[str]:
-        """Yield the lines of one Prometheus histogram in seconds; `labels` without braces."""
+        """Yield the lines of one Prometheus histogram in seconds. `labels` have no braces."""
         comma = "," if labels else ""
         seen, start = 0, 0
         for bits in BUCKET_BITS:
@@ -63,11 +64,11 @@ class Times:
 
 
 class ApiTimes:
-    """One API's requests: all are counted, some are measured.
+    """The counts and times of the requests of one API. All requests are counted, some are measured.
 
-    `queue`: from arrival until the request starts. `local`: in its handler. `remote`: from then
-    until the answer is ready, if that is later, for example because of the write at the end of a
-    read, an fsync, or data of others. `send`: until the kernel has taken the answer.
+    `queue`: from arrival until the request starts. `local`: in its handler. `remote`: from the end
+    of the handler until the answer is ready, for example because of an fsync or because the answer
+    waits for records of other clients. `send`: until the kernel has taken the answer.
     """
 
     __slots__ = ("count", "local", "mask", "name", "now_ns", "queue", "remote", "send")
@@ -84,7 +85,7 @@ class ApiTimes:
         self.send = Times()
 
     def phase(self, name: str) -> Times:
-        """Return the times of one of PHASES."""
+        """Return the times of one of the phases in PHASES."""
         found: Times = getattr(self, name)
         return found
 
@@ -107,7 +108,7 @@ class RequestTiming:
             self._take(self._times.local)
 
     def ready(self) -> None:
-        """Record that the answer is ready. The handler can have set it before it returned."""
+        """Record that the answer is ready. This can happen before the handler has returned."""
         if self.is_handled:
             self._take(self._times.remote)
         else:

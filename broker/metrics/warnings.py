@@ -1,7 +1,7 @@
-"""Warnings that a client can cause, limited per kind and minute.
+"""Limits the log lines for warnings that a client can cause, per kind and minute.
 
-A client that repeats a wrong request in a loop would otherwise fill the disk with equal lines. The
-first warnings of a minute are logged, and the number of the others.
+A client that repeats a wrong request in a loop would otherwise fill the disk with equal lines. In
+each minute the first warnings of a kind are logged, and then the number of the omitted ones.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ logger = getLogger(__name__)
 
 WINDOW_MS = 60_000
 IN_WINDOW_MAX = 10
-"""Lines of one kind that are logged in one window."""
+"""The largest number of lines of one kind that are logged in one window."""
 
 
 class _WarningWindow:
-    """The warnings of one kind since the first one of this window."""
+    """The warnings of one kind since the first warning of this window."""
 
     __slots__ = ("count", "ends_ms")
 
@@ -29,11 +29,12 @@ class _WarningWindow:
 
 
 class Warnings:
-    """All kinds of warnings. A kind is the text of the line, of which there are only a few."""
+    """The warnings of all kinds. A kind is the text of the log line, of which there are only a
+    few."""
 
     def __init__(self, clock: Clock) -> None:
         self.left_out_count = 0
-        """Warnings not logged since the start, of all kinds."""
+        """The number of warnings of all kinds that were not logged, since the start."""
         self._clock = clock
         self._windows: dict[str, _WarningWindow] = {}
 
@@ -51,7 +52,8 @@ class Warnings:
             self.left_out_count += 1
 
     def close_due(self, now_ms: int) -> None:
-        """Log the number of omitted warnings of ended windows. Call it about every second."""
+        """Log the number of omitted warnings of each window that has ended. Call this about every
+        second."""
         for kind in [kind for kind, one in self._windows.items() if one.ends_ms <= now_ms]:
             self._close(kind)
 
@@ -64,6 +66,6 @@ class Warnings:
         window = self._windows.pop(kind, None)
         if window is not None and window.count > IN_WINDOW_MAX:
             logger.warning(
-                "left out more warnings",
+                "more warnings of this kind were not logged",
                 extra=fields(kind=kind, count=window.count - IN_WINDOW_MAX),
             )

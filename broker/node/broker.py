@@ -64,7 +64,7 @@ by its age, because the records of the quorum have no timestamps."""
 
 
 class Broker:
-    """One broker, with all its parts."""
+    """One broker with all its parts."""
 
     def __init__(self, config: BrokerConfig, world: World, disk: Disk) -> None:
         """Bind the listeners. Raises PortTaken if a port is in use."""
@@ -113,8 +113,7 @@ class Broker:
     # Starting.
 
     def recover(self) -> OpenReport:
-        """Lock the data folder and open every log in it. This can take long, so call it in a
-        thread."""
+        """Lock the data folder and open its logs. Call it in a thread, because it can take long."""
         new_directory_id = random_uuid(self._world.chance.randbytes(16))
         self._logs = LogManager(self._disk, self.config, new_directory_id)
         report = self._logs.open_all(self.clock.now_ms())
@@ -133,8 +132,8 @@ class Broker:
     def start(self, report: OpenReport, ready: Callable[[], None] = lambda: None) -> None:
         """Join the cluster, register, open all partitions and the listeners, then call `ready`.
 
-        Without other brokers this method calls `ready`. It raises the error that prevents the
-        start. If the cluster refuses the broker later, the process ends.
+        If the broker is configured alone, this method itself calls `ready`. Raises the error that
+        prevents the start. If the cluster refuses the broker later, the process ends.
         """
         assert self._logs is not None and self._metadata_log is not None
         self._report, self._ready = report, ready
@@ -147,7 +146,7 @@ class Broker:
             self.metrics.flushes.add,
         )
         own = OwnDisk(self._disk, self._logs, log, DiskWorkers(self._metadata_worker, self.worker))
-        self._controller = Controller(self.config, self._world.chance)
+        self._controller = Controller(self.config, self._world.chance, self.listeners.audit)
         joining = self.joining = ClusterJoin(
             self.settings,
             self._world,
@@ -224,7 +223,7 @@ class Broker:
         self._world.die(f"{self.config.log_dir}: {text}")
 
     def _serve(self, broker_epoch: int) -> None:
-        """Open all partitions, and start all that serves clients except their listeners."""
+        """Open all partitions, and start everything that serves clients except the listeners."""
         self._broker_epoch = broker_epoch
         report, parts = self._report, self._create_parts(broker_epoch)
         reconfigure(self.config, parts.metadata.image, self.settings, self._controller)
@@ -242,9 +241,8 @@ class Broker:
     def _open_to_clients(self) -> None:
         """Open the client listeners once, unless the broker is already stopping.
 
-        A broker of a cluster is unfenced first. When all brokers have been restarted, all are
-        fenced, so Metadata would name none, and librdkafka (2.16) would never connect to them
-        again.
+        A broker of a cluster must be unfenced before. While all brokers are fenced, Metadata would
+        name no broker, and librdkafka (2.16) would never connect to them again.
         """
         if self.is_serving and not self._is_open_to_clients:
             self._is_open_to_clients = True
@@ -252,6 +250,7 @@ class Broker:
             self.listeners.open_to_clients(
                 client_table(parts), self.fast_path, parts.produces.settle
             )
+            self.listeners.open_to_users(parts.metadata.image.credentials)
 
     def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
         """Create the replication between brokers. This happens before any partition is opened."""
@@ -307,6 +306,7 @@ class Broker:
             ProducerIds(metadata, self.config.node_id, broker_epoch),
             self.write_failed,
             peers,
+            self.listeners.audit,
         )
         self.serving = Serving(self.parts, self.listeners, self._replication)
         metadata.serve(
@@ -333,7 +333,7 @@ class Broker:
     # Failures of the disk.
 
     def disk_failed(self, error: Exception) -> None:
-        """End the process after a failed fsync or disk, so that it acknowledges nothing more."""
+        """End the process after a disk failure, so that it acknowledges no more records."""
         self._end_process(f"the disk has failed: {error}")
 
     def _end_process(self, reason: str) -> NoReturn:
@@ -346,7 +346,7 @@ class Broker:
     def hand_over(self, done: Callable[[], None]) -> None:
         """Let other brokers take this broker's leaderships while it still serves, then call `done`.
 
-        Without other brokers this is at once; if none can take over, after some seconds.
+        `done` runs at once if the broker is alone, or after seconds if no other can take over.
         """
         leaving = self.joining.leaving if self.joining is not None else None
         if leaving is None or not self.is_serving:

@@ -40,8 +40,8 @@ _ROLES: Mapping[type, str] = {
 }
 
 FOLLOWED_ROWS_MAX = 200
-"""The largest number of partitions whose followers are listed. Those whose followers are furthest
-behind come first.
+"""The largest number of partitions whose followers are listed. Partitions whose followers are
+furthest behind are listed first.
 
 A broker can have thousands of partitions. It gets this request every two seconds, and serves no
 other request while it answers.
@@ -61,8 +61,8 @@ Followed = Mapping[TopicPartition, tuple[FollowerStatus, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """Kafka's counts for the partitions that this broker leads. `offline` counts the partitions
-    of the whole cluster."""
+    """Kafka's counts for the partitions that this broker leads. `offline` is the number of offline
+    partitions in the whole cluster."""
 
     leads: int
     under_replicated: int
@@ -252,8 +252,8 @@ def _copy(copy: CopyState | None) -> dict[str, object]:
 
 
 def _sort_key(followers: Iterable[FollowerStatus]) -> tuple[int, int]:
-    """Return the key by which partitions are sorted. The lowest keys come first: they have the most
-    replicas out of sync, and then the largest lag."""
+    """Return the key by which partitions are sorted. Partitions with the most replicas out of sync
+    come first, then those with the largest lag."""
     outsiders = [one for one in followers if not one.is_in_sync]
     return -len(outsiders), -max((one.lag or 0 for one in followers), default=0)
 

@@ -49,8 +49,7 @@ from protocol.types import random_uuid
 
 @dataclass(frozen=True, slots=True)
 class OwnDisk:
-    """The objects with which a node uses its disk: the folder, the logs, and the threads for disk
-    work."""
+    """The folder, the logs and the threads with which a node uses its disk."""
 
     disk: Disk
     logs: LogManager

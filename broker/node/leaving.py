@@ -23,7 +23,7 @@ stops."""
 
 
 class ClusterLeave:
-    """The stop of one process. It begins when the process receives the signal to stop."""
+    """The stop of one broker process. It begins when the process receives the signal to stop."""
 
     def __init__(
         self, own_id: int, membership: MembershipDriver, quorum: QuorumDriver, world: World
@@ -47,7 +47,7 @@ class ClusterLeave:
         self._membership.want_stop()
 
     def may_stop(self) -> None:
-        """Begin the second step, because no other broker needs this broker's leaderships any
+        """Begin the second step, because no other broker needs a leadership of this broker any
         more."""
         if self._quorum.leader_id != self._own_id:
             self._finish()

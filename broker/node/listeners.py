@@ -3,21 +3,25 @@ served.
 
 The listener BROKER is for other brokers. It gets more handlers while this broker joins the cluster.
 All other listeners are for clients and share one table of handlers. A listener that requires a
-login has a guard before that table, and before the fast path.
+login has a guard before that table, and before the fast path. It stays shut until a super user can
+log in, because without one nothing could be allowed to its clients (decision 0181).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from broker.budget import TurnBudget, UnlimitedBudget, WorkBudget
-from broker.config import BROKER_LISTENER, MILL_LISTENER, InForce
+from broker.config import BROKER_LISTENER, MILL_LISTENER, BrokerConfig, InForce
+from broker.metadata.image import CredentialKey
 from broker.metadata.quota_changes import QuotaValues
 from broker.metrics.metrics import Metrics
 from broker.produce.fast_path import template_of
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.quota_table import QuotaTable
+from broker.sessions.audit import AuditLog
 from broker.sessions.charges import Charging
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.login_session import LoginFastPath, LoginGuard, LoginSession
@@ -25,11 +29,24 @@ from broker.sessions.metered import MeteredFastPath, MeteredStarts
 from broker.sessions.reception import FastPath, NoFastPath, Reception, Starts
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
-from broker.world import Listening, World
+from broker.world import Listening, PortTaken, World
+from protocol.log import fields
 from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
+from protocol.security.quota import IP
+from protocol.security.scram import ScramCredential
+
+logger = logging.getLogger(__name__)
 
 NEVER_LIMITED = (MILL_LISTENER, BROKER_LISTENER)
 """The listeners whose clients have no quotas: the mill's own parts, and other brokers."""
+
+
+def has_super_user(
+    credentials: Mapping[CredentialKey, ScramCredential], config: BrokerConfig
+) -> bool:
+    """Return True if a super user can log in."""
+    names = config.super_user_names
+    return any(user in names for user, _ in credentials)
 
 
 class Listeners:
@@ -38,6 +55,7 @@ class Listeners:
     def __init__(self, settings: InForce, world: World, metrics: Metrics) -> None:
         """Bind the listeners. Raises PortTaken if a port is in use."""
         self.sessions = Sessions(settings)
+        self.audit = AuditLog(world.clock, metrics)
         self.receptions: dict[str, Reception] = {}
         self.clients = Dispatcher({}, {}, metrics, template_of)
         """Serves the requests of clients after `open_to_clients`."""
@@ -49,6 +67,8 @@ class Listeners:
         self._charging = Charging(ClientQuotas(), world.clock, world.turn_ns)
         self._paths: dict[str, tuple[Starts, FastPath]] = {}
         """The objects that serve the requests of each listener without quotas."""
+        self._shut: dict[str, Callable[[], None]] = {}
+        """The listeners that wait for a super user, each with the function that opens it."""
         self._listening: dict[str, Listening] = {
             name: world.listen(name, address, partial(self._receive, name))
             for name, address in settings.config.listeners.items()
@@ -76,7 +96,10 @@ class Listeners:
     def open_to_clients(
         self, handlers: Mapping[ApiKey, Handler], fast_path: FastPath, settle: Callable[[], None]
     ) -> None:
-        """Open the client listeners. `fast_path` and `settle` are as in `Reception`."""
+        """Open the client listeners that require no login. `open_to_users` opens the others.
+
+        `fast_path` and `settle` are as in `Reception`.
+        """
         self.clients.serve(handlers, SERVED)
         clock = self._world.clock
         guard, guarded_path = LoginGuard(self.clients, clock), LoginFastPath(fast_path, clock)
@@ -84,20 +107,44 @@ class Listeners:
             if name == BROKER_LISTENER:
                 continue
             if self._needs_login(name):
-                self._open(name, guard, guarded_path, settle, self._budget)
+                paths = guard, guarded_path, settle, self._budget
+                self._shut[name] = partial(self._open, name, *paths)
             else:
                 self._open(name, self.clients, fast_path, settle, self._budget)
 
+    @property
+    def shut(self) -> list[str]:
+        """The names of the listeners that wait for a super user."""
+        return sorted(self._shut)
+
+    def open_to_users(self, credentials: Mapping[CredentialKey, ScramCredential]) -> None:
+        """Open the listeners that require a login, if a super user has a credential.
+
+        They stay open when this credential is removed later.
+        """
+        if not self._shut or not has_super_user(credentials, self._settings.config):
+            return
+        for name in self.shut:
+            try:
+                self._shut[name]()
+            except PortTaken as error:
+                # The port was bound, but another process began to listen on it in the meantime.
+                self._metrics.warnings.warn(logger, "listener stays shut", reason=error)
+                continue
+            del self._shut[name]
+            logger.info("listener open", extra=fields(listener=name))
+
     def use_quotas(self, values: QuotaValues) -> None:
-        """Put these quotas in force for clients. The mill's own parts have none."""
-        table = QuotaTable(values)
-        self._charging.quotas.use(table)
+        """Put these quotas in force for clients. The mill's own parts have no quotas."""
+        self.sessions.rates.use(values)
+        of_clients = {entity: one for entity, one in values.items() if entity[0][0] != IP}
+        self._charging.quotas.use(QuotaTable(of_clients))
         for name in self._paths:
             self._meter(name)
         self.sessions.end_throttles()
 
     def _meter(self, name: str) -> None:
-        """Let the requests of a listener have charges, if there are quotas."""
+        """If there are quotas, give the requests of a listener charges."""
         reception, (dispatcher, fast_path) = self.receptions[name], self._paths[name]
         if self._charging.quotas.table.values:
             dispatcher = MeteredStarts(dispatcher, self._charging)
@@ -135,5 +182,6 @@ class Listeners:
 
     def close(self) -> None:
         """Accept no more connections. The open connections stay open."""
+        self._shut.clear()
         for listening in self._listening.values():
             listening.close()

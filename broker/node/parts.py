@@ -24,6 +24,7 @@ from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.folders import Folders
 from broker.replicas.refusals import WriteFailed
 from broker.replicas.replicas import Replicas
+from broker.sessions.audit import AuditLog
 from broker.sessions.peers import Peers
 from broker.shards.groups import GroupCoordinator
 from broker.shards.markers import Markers
@@ -55,6 +56,7 @@ class BrokerParts:
     verifier: Verifier
     producer_ids: ProducerIds
     lost_leaders: LostLeaders
+    audit: AuditLog
 
 
 def create_parts(
@@ -70,6 +72,7 @@ def create_parts(
     producer_ids: ProducerIds,
     write_failed: WriteFailed,
     peers: Peers | None,
+    audit: AuditLog,
 ) -> BrokerParts:
     """Create the parts that serve requests for the given partitions.
 
@@ -98,4 +101,5 @@ def create_parts(
         verifier,
         producer_ids,
         LostLeaders(world, metadata, peers),
+        audit,
     )

@@ -51,6 +51,7 @@ class NodePublisher:
             parts.replicas.reconfigure(parts.metadata.image)
         if delta.credentials:
             self._listeners.sessions.end_logins(delta.credentials)
+            self._listeners.open_to_users(parts.metadata.image.credentials)
         if delta.changes_quotas:
             self._listeners.use_quotas(parts.metadata.image.quotas)
         if delta.changes_acls:

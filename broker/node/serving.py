@@ -57,6 +57,7 @@ class Serving:
         sessions, warnings = self._listeners.sessions, parts.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: sessions.sweep(clock.monotonic_ms()))
         house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))
+        house.repeat(SESSION_SWEEP_MS, lambda: parts.audit.close_due(clock.monotonic_ms()))
         house.repeat(RETRY_MS, self._retry)
         house.repeat(
             config.offsets_retention_check_interval_ms,
@@ -72,7 +73,7 @@ class Serving:
         )
 
     def _retry(self) -> None:
-        """Retry the work that the disk has refused."""
+        """Retry the work that the disk has refused, and the listeners whose ports were taken."""
         parts = self._parts
         parts.groups.load_again()
         parts.transactions.load_again()
@@ -80,6 +81,7 @@ class Serving:
         parts.transactions.retry()
         # A created partition can belong to a coordinator, so `led_late` follows.
         parts.replicas.retry(self.led_late)
+        self._listeners.open_to_users(parts.metadata.image.credentials)
 
     def led_late(self) -> None:
         """Update the coordinators, because this broker began to lead partitions without a metadata
@@ -120,4 +122,5 @@ class Serving:
         if self._replication is not None:
             self._replication.complete_all()
         self._parts.groups.stop()
+        self._parts.audit.close_all()
         self._parts.replicas.flush_all()

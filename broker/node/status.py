@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ from broker.node.cluster_status import (
     partition_details,
     tally_of,
 )
+from broker.node.listeners import has_super_user
 from broker.node.waiting import waits
 from protocol.status import PartState, PartStatus, Problem
 from protocol.types import NO_NODE, TopicPartition
@@ -65,7 +67,8 @@ class BrokerStatus:
         )
 
     def _waits(self) -> list[Problem]:
-        """Return the problem that this broker waits for others; empty if it is configured alone."""
+        """Return the problem that this broker waits for other brokers; empty if it does not wait or
+        is configured alone."""
         broker = self._broker
         joining = broker.joining
         if joining is None or len(broker.config.configured_ids) == 1:
@@ -119,7 +122,28 @@ class BrokerStatus:
                     "cancel the moves to this broker",
                 )
             )
-        return tuple(problems)
+        return (*problems, *self._without_super_user())
+
+    def _without_super_user(self) -> Iterator[Problem]:
+        """Yield the problem that no super user can log in, or that a listener could not open."""
+        broker = self._broker
+        config, shut = broker.settings.config, broker.listeners.shut
+        needing = [name for name, one in config.listeners.items() if one.needs_login]
+        if not needing:
+            return
+        if has_super_user(broker.metadata.image.credentials, config):
+            if shut:
+                reason = "another process listens on its port: stop it"
+                yield Problem("listener_shut", f"listener {', '.join(shut)} is shut: {reason}")
+            return
+        names = sorted(config.super_user_names)
+        remedy = f"write one with `./millrace user add {names[0]}`" if names else "name one there"
+        text = f"no user of super.users ({', '.join(names) or 'empty'}) has a password: {remedy}"
+        if shut:
+            yield Problem("listener_shut", f"listener {', '.join(shut)} is shut, because {text}")
+        else:
+            after = "the next start of this broker does not open listener"
+            yield Problem("no_super_user", f"{text}; otherwise {after} {', '.join(needing)}")
 
     def _damaged(self) -> dict[TopicPartition, str]:
         """Return the partitions whose logs cannot be opened, each with the reason and what to

@@ -94,7 +94,7 @@ def _of_groups(parts: BrokerParts) -> dict[ApiKey, Handler]:
 
 def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     """Return the handlers for topics, brokers, leaders and settings."""
-    admin = TopicHandlers(parts.metadata)
+    admin = TopicHandlers(parts.metadata, parts.settings)
     cluster = ClusterHandlers(
         parts.metadata, parts.settings, parts.groups, parts.transactions, parts.lost_leaders
     )
@@ -107,7 +107,9 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
     acls = AclHandlers(parts.metadata)
     credentials = CredentialHandlers(parts.metadata)
     quotas = QuotaHandlers(parts.metadata)
-    login = LoginHandlers(parts.metadata, parts.settings, parts.world, parts.metrics.warnings)
+    login = LoginHandlers(
+        parts.metadata, parts.settings, parts.world, parts.metrics.warnings, parts.audit
+    )
     return {
         ApiKey.METADATA: topic_metadata.metadata,
         ApiKey.FIND_COORDINATOR: cluster.find_coordinator,

@@ -1,5 +1,5 @@
-"""Problem texts that say which brokers this broker waits for, before it joins or without a
-quorum."""
+"""Makes the problem texts that name the brokers for which this broker waits, before it has joined
+or without a quorum."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _WORDS = {
 """The text for the way in which the last link to a node ended."""
 
 LEADER_SILENT_MS = 2_000
-"""The time in milliseconds without an answer after which the quorum's leader counts as silent.
+"""The time in milliseconds without an answer after which the quorum's leader is reported as silent.
 
 A voter that requests pre-votes and gets no majority remains a follower of its last leader
-(KIP-996). So a lone survivor would otherwise name a dead leader for ever. An election is shorter.
+(KIP-996). Without this limit, the last broker that runs would name a dead leader for ever. An
+election takes less time.
 """
 
 

@@ -100,8 +100,8 @@ class FirstRefused:
         note_refused(first, header.producer_id, header.producer_epoch, header.base_sequence)
 
     def hand_over(self, replica: Replica) -> None:
-        """Give the refused batches of a new partition to its producer state, so that later batches
-        of the same producers are refused until these have come again."""
+        """Pass the refused batches of a new partition to its producer state. Later batches of the
+        same producers are then refused until the refused batches have come again."""
         first = self.by_place.pop((replica.topic, replica.index), {})
         for producer_id, (producer_epoch, sequence) in first.items():
             replica.log.producer_state.note_refused(producer_id, producer_epoch, sequence)
@@ -142,8 +142,8 @@ class BatchValidator:
         return replica
 
     def note_refusal(self, topic: str, index: int, batch: memoryview | None, code: int) -> None:
-        """Record a refused batch that its producer will send again to this leader, so that no later
-        batch of the producer is accepted before it."""
+        """Record a refused batch that its producer will send again to this leader. Until then no
+        later batch of the producer is accepted."""
         if code == ErrorCode.KAFKA_STORAGE_ERROR:
             self.first_refused.note(topic, index, batch)
         elif code == ErrorCode.NOT_ENOUGH_REPLICAS and batch:
@@ -190,6 +190,6 @@ class BatchValidator:
             raise
         if not appended.is_duplicate:
             size_bytes = len(batch)
-            self._metrics.appended(size_bytes)
+            self._metrics.bytes_in += size_bytes
             replica.bytes_in += size_bytes
         return appended

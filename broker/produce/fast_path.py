@@ -49,11 +49,12 @@ _LENGTH = Packed(">i")
 _PAUSE = Packed(">i")
 _MARK = Packed(">qqq")
 _MARKS = (0x7EADBEE1_01020301, 0x7EADBEE2_01020302, 0x7EADBEE3_01020303)
-"""Placeholders for the base offset, the append time and the log start offset. They are encoded into
-the answer of a template, so that the positions of the three values can be found."""
+"""The placeholders for the base offset, the append time and the log start offset. They are encoded
+into the answer of a template, in order to find the positions of the three values."""
 
 _TAGS = b"\0\0\0"
-"""The encoded tagged fields of the partition, the topic and the request: none each."""
+"""The encoded tagged fields of the partition, the topic and the request. There are none in each of
+them."""
 
 
 class ProduceTemplate:
@@ -128,7 +129,7 @@ class QuickProduce:
                  "template")  # fmt: skip
 
     _parking: Parking
-    """The place where this request is parked. It is not set before the request must wait."""
+    """The object with which this request is parked. It is not set before the request must wait."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ and False when it ends in the middle of a batch."""
 
 
 class Unfinished(Protocol):
-    """A request that can have appended some of its batches and not yet the others."""
+    """A request that has possibly appended only some of its batches."""
 
     @property
     def call(self) -> Call:
@@ -40,7 +40,7 @@ U = TypeVar("U", bound=Unfinished)
 
 
 class Opening(Generic[U]):
-    """One request in the queue."""
+    """One request in the queue, with its remaining work."""
 
     __slots__ = ("_steps", "call", "is_between", "is_done", "pending")
 
@@ -53,7 +53,8 @@ class Opening(Generic[U]):
         self.is_done = False
 
     def go_on(self, end_ns: int, turn_ns: Callable[[], int]) -> None:
-        """Work on one batch until it is finished or the loop's clock has passed `end_ns`."""
+        """Work on one batch, until the batch is finished or the loop's clock has passed
+        `end_ns`."""
         for is_between in self._steps:
             self.is_between = is_between
             if is_between or turn_ns() > end_ns:
@@ -72,7 +73,7 @@ class Openings(Generic[U]):
 
     @property
     def pending(self) -> list[U]:
-        """The requests that can have appended some of their batches and not yet the others."""
+        """The requests that have possibly appended only some of their batches."""
         return [opening.pending for opening in self._queue]
 
     def start(self, pending: U, request: ProduceRequest, steps: Steps) -> None:

@@ -35,7 +35,7 @@ a timeout error and send its batch again.
 
 
 class Parking:
-    """Gives parked Produce requests their deadlines, and counts the requests."""
+    """Gives parked Produce requests their deadlines, and has the number of parked requests."""
 
     __slots__ = ("_clock", "count", "waits")
 
@@ -129,8 +129,8 @@ class PendingProduce:
         self.wait_ended()
 
     def _end_silently(self) -> None:
-        """Send no answer. If a batch was refused, close the connection, because with acks=0 the
-        client learns of an error in no other way."""
+        """Send no answer. If a batch was refused, close the connection, because with acks=0 this is
+        the only way to report an error to the client."""
         for topic in self.response.responses:
             for answer in topic.partition_responses:
                 if answer.error_code:
@@ -153,7 +153,7 @@ class PendingProduce:
         self.call.answer(self.response)
 
     def as_pending(self) -> PendingProduce:
-        """Return the request itself. The method of the same name of `QuickProduce` converts its
+        """Return the request itself. `QuickProduce` has a method of the same name that converts its
         request."""
         return self
 

@@ -42,7 +42,7 @@ REQUIRED_ACKS = (-1, 0, 1)
 
 
 class Produces:
-    """The Produce requests between their arrival and their answer."""
+    """All Produce requests of the broker, between their arrival and their answer."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Produces:
         """Return True if a coordinator on another broker must answer before the batches are
         appended.
 
-        In this case the request is continued when the answer has come.
+        In this case the request continues when the answer has come.
         """
 
         def proven() -> None:

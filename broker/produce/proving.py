@@ -1,9 +1,9 @@
 """Lets Produce requests wait until the coordinators of their transactions have answered.
 
 The first batch of a transaction in a partition must be verified by the transaction's coordinator.
-If this is another broker, the whole request waits for the answer, with a copy of its batches.
-Nothing of the request is appended before the answer. No later request of the connection starts in
-the meantime, so the batches of a producer stay in order.
+If this is another broker, the whole request waits for the answer, with a copy of its batches. No
+batch of the request is appended before the answer. No later request of the connection starts in the
+meantime, so the batches of a producer stay in order.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 added.
 
 Kafka has done this since 3.6 (KIP-890) and refuses other writes with the same code,
-INVALID_TXN_STATE. After this code every client aborts the transaction and continues. Without the
+INVALID_TXN_STATE. A client that gets this code aborts the transaction and continues. Without the
 check, a late batch would open a transaction that never ends. Such a transaction would stop every
 read_committed consumer of the partition.
 
 If the coordinator is on this broker, the check costs two look-ups and is made for every batch.
 While the coordinator cannot answer, transactions that are open in the log continue (decision 0076).
 If the coordinator is on another broker, it is asked before the first batch of a transaction in a
-partition, and `Proof` keeps the answer. No more question is needed once the transaction is open in
-the log.
+partition, and `Proof` keeps the answer. Once the transaction is open in the log, the coordinator is
+not asked again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class Proof:
         """Raise ApiError unless the coordinator's answer was positive and is still valid."""
         if replica is not self._replica or not replica.leads_in(self._leader_epoch):
             raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader epoch changed during verification"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                "the partition got another leader epoch while the transaction was verified, so"
+                " nothing was written",
             )
         if self._code is not ErrorCode.NONE:
             raise ApiError(self._code)

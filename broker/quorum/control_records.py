@@ -86,8 +86,8 @@ class VoterEndpoint(Struct):
 class VoterEntry(Struct):
     """A voter in the voter set.
 
-    On the wire, the supported versions are a separate struct, so far without tagged fields.
-    `feature_tags` is the struct's count of tagged fields, 0.
+    Kafka's schema nests the supported versions in a struct of their own. `feature_tags` is the
+    number of that struct's tagged fields, which is always 0.
     """
 
     voter_id: int = int32()
@@ -150,18 +150,30 @@ def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
         _, kind = _KEY.unpack_from(key or b"")
         (version,) = _VERSION.unpack_from(value or b"")
     except StructError as error:
-        raise CorruptBatch(f"control record ends early: {error}") from None
+        raise CorruptBatch(
+            f"a control record of the metadata log is shorter than its schema: {error}"
+        ) from None
     if kind in _TYPES_OF_TRANSACTIONS:
-        raise CorruptBatch("the metadata log has the end of a transaction, which it never uses")
+        raise CorruptBatch(
+            "the metadata log has a commit or abort marker, but it never has transactions"
+        )
     cls = _CLASSES.get(kind)
     if cls is None or version not in cls.valid_versions:
-        raise UnknownControlRecord(f"control record type {kind} version {version} is not known")
+        raise UnknownControlRecord(
+            f"the metadata log has a control record of type {kind}, version {version}, which "
+            "this version of the broker cannot read: run the version that wrote it"
+        )
     record, _ = cls.decode(value or b"", version)
     if isinstance(record, KRaftVersion) and record.kraft_version != KRAFT_VERSION:
         found = record.kraft_version
-        raise UnknownControlRecord(f"kraft.version {found}, expected {KRAFT_VERSION}")
+        raise UnknownControlRecord(
+            f"the metadata log has kraft.version {found}, expected {KRAFT_VERSION}"
+        )
     if isinstance(record, Voters) and any(entry.feature_tags for entry in record.voters):
-        raise UnknownControlRecord("a voter has an unknown tagged field in its supported versions")
+        raise UnknownControlRecord(
+            "a voter in the metadata log has an unknown tagged field in its supported "
+            "versions: run the version of the broker that wrote it"
+        )
     return record  # type: ignore[return-value]  # one of the classes of _CLASSES
 
 

@@ -1,8 +1,8 @@
 """The roles of a replica without a leader: waiting, pre-vote, vote, and resigned.
 
 This module is pure. A voter raises its epoch only after a majority has granted it a pre-vote
-(KIP-996). So a voter that was disconnected cannot depose a leader when it returns. A vote counts
-once it is durable, including a candidate's own vote.
+(KIP-996). So a voter that was disconnected cannot depose a leader when it returns. A vote is valid
+only when it is durable. This includes a candidate's own vote.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Unattached:
         return None
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        # If the answer names a leader, the caller has already handled the answer. So this answer
-        # counts as a failure.
+        # An answer that names a leader has already changed this replica's role. So this answer
+        # names no leader and is handled like a failed request.
         return self.failed(request_id, now_ms)
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
@@ -135,12 +135,12 @@ class Ballot:
             self._pending[replica.send(voter.node_id, request, barrier)] = voter
 
     def grant(self, voter: ReplicaKey) -> None:
-        """Note that a voter has granted its vote to this replica."""
+        """Record that a voter has granted its vote to this replica."""
         if voter in self._voters and voter not in self.granted:
             self.granted.append(voter)
 
     def note(self, request_id: int, *, is_granted: bool) -> None:
-        """Note a voter's answer, or that the voter will not answer."""
+        """Record a voter's answer, or that the voter will not answer."""
         voter = self._pending.pop(request_id, None)
         if voter is not None and is_granted:
             self.grant(voter)
@@ -196,7 +196,7 @@ class _Asking:
 class Prospective(_Asking):
     """The role of a voter that requests pre-votes.
 
-    Its epoch stays the same, and a pre-vote binds no voter.
+    The replica keeps its epoch. A voter that grants a pre-vote can still vote for another replica.
     """
 
     def __init__(self, replica: MetadataReplica, leader_id: int, now_ms: int) -> None:
@@ -225,7 +225,7 @@ class Prospective(_Asking):
 class Candidate(_Asking):
     """The role of a voter that has voted for itself in a new epoch, and requests votes.
 
-    Its deadline counts from the time at which its own vote is durable.
+    The time until its deadline starts when its own vote is durable.
     """
 
     leader_id = NO_NODE
@@ -254,7 +254,8 @@ class Candidate(_Asking):
         return self._outcome()
 
     def _outcome(self) -> Move | None:
-        # A candidate that is being removed from the voters votes too, but its vote does not count.
+        # A candidate that is being removed from the voters votes too, but its own vote is not part
+        # of the majority.
         if self._ballot.is_won and self._is_vote_durable:
             return ToLeader(self._ballot.granted)
         is_lost = self._ballot.is_lost and self.deadline_ms != NEVER_MS

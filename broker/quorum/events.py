@@ -189,8 +189,8 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeaderDead:
-    """A probe found that the leader of this epoch is dead: its listener refuses connections, or it
-    did not come back."""
+    """The leader of this epoch is dead, as a probe has found: its listener refuses connections, or
+    no connection to it could be made in time."""
 
     leader_id: int
     leader_epoch: int
@@ -198,8 +198,8 @@ class LeaderDead:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """A request to append whole batches to the log, without offset and epoch. It is ignored in
-    another epoch.
+    """A request to append whole batches to the log, without offset and epoch. The request is
+    ignored if this node does not lead that epoch.
 
     `Ready.committed_offset` tells the caller when the batches are committed, and `Ready.role` when
     they can be lost.
@@ -259,7 +259,8 @@ class VoterChangeResult:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """The node stops or must not lead any more. If it leads, it resigns."""
+    """A request to give up leadership, because this node stops or must not lead any more. A node
+    that does not lead ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +311,8 @@ class Snapshotted:
 class Unwritten:
     """The disk is full. The log ends at this offset, and all records above it are lost.
 
-    The driver has dropped all work queued behind the failed write, and all messages that waited at
-    SYNC for it. It continues only after this event.
+    The driver has dropped all work that was queued behind the failed write, and all messages with
+    the barrier SYNC that waited for it. It continues only after this event.
     """
 
     end_offset: int

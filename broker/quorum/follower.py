@@ -36,7 +36,7 @@ class Follower:
         self._fetch_at_ms = now_ms
         self._lost_at_ms = now_ms + replica.timing.fetch_timeout_ms
         self._try_at_ms: int | None = None
-        """The time at which to request pre-votes; None while the leader counts as alive."""
+        """The time at which to request pre-votes; None while the leader is assumed to be alive."""
         if wait_ms is not None:
             self._try_at_ms = now_ms + wait_ms
         self._has_fetched = False
@@ -82,10 +82,7 @@ class Follower:
         return None
 
     def leader_is_lost(self, wait_ms: int, now_ms: int) -> Move | None:
-        """Note that the leader is lost, as after a timeout.
-
-        Grant pre-votes, and request them after the wait.
-        """
+        """Grant pre-votes, and request pre-votes after the wait, because the leader is lost."""
         if not self._replica.may_lead:
             return None
         try_at_ms = now_ms + wait_ms
@@ -109,8 +106,9 @@ class Follower:
         self._back_off(now_ms)
         is_same_epoch = answer.leader_epoch == replica.epoch and answer.leader_id == NO_NODE
         is_resigned = answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and is_same_epoch
-        # After a lost pre-vote this replica already waits. It must not ask again at once, because
-        # the former leader can have the longest log, and starts an election after its own wait.
+        # If `_try_at_ms` is set, this replica already waits after a lost pre-vote. It must not
+        # shorten that wait, because the former leader can have the longest log and starts an
+        # election after its own wait.
         if is_resigned and self._try_at_ms is None:
             # The node that answered does not lead this epoch any more, because it resigned or
             # restarted. No node leads an epoch twice, so the epoch has no leader.
@@ -124,9 +122,9 @@ class Follower:
         return None
 
     def disk_is_full(self, now_ms: int) -> None:
-        """Note that the batches of the last answer could not be appended.
+        """Fetch again after a wait, because the batches of the last answer could not be appended.
 
-        So the Fetch after it is never sent.
+        The Fetch that would have followed these batches is never sent.
         """
         self._request_id = None
         self._fetch_at_ms = now_ms + self._replica.timing.full_disk_wait_ms
@@ -160,7 +158,7 @@ class Follower:
     def _take(self, answer: FetchAnswer) -> bool:
         """Apply an answer.
 
-        Return False if the answer is invalid; then the follower fetches again.
+        Return False if the answer is invalid. In this case the follower fetches again.
         """
         replica = self._replica
         if answer.diverging is not None:

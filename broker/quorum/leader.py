@@ -3,7 +3,7 @@ committed.
 
 This module is pure. Only a fetch acknowledges records: it says that all records below its offset
 are durable at the follower. The leader's own log counts up to the offset that its disk has
-confirmed. Invariants: `committed_offset` never falls. It rises only once a majority has this
+confirmed. Invariants: `committed_offset` never falls. It rises only after a majority has this
 epoch's first record. Before this, a rival with a longer old log could be elected and delete older
 records (Raft §5.4.2).
 """
@@ -63,9 +63,9 @@ class ReplicaProgress:
     def has_up_to(self, end_offset: int, leader_end: int, now_ms: int) -> None:
         """Set the durable end of this replica's log.
 
-        Under load the leader's end moves between two fetches. If a replica has now reached the end
-        that the leader had at the replica's previous fetch, it was caught up at the time of that
-        previous fetch.
+        Under load the leader's log grows between two fetches, so a replica never has all of its
+        records. A replica that has now reached the end offset that the leader had at the replica's
+        previous fetch counts as caught up at the time of that previous fetch.
         """
         if end_offset >= leader_end:
             self.caught_up_ms = now_ms
@@ -160,18 +160,20 @@ class Leader:
     def is_removed(self) -> bool:
         """True if the change that removes this node from the voters is committed.
 
-        Until then this node leads, but its own log does not count.
+        Until then this node leads, but its own log is not part of a majority.
         """
         return not self._replica.may_lead
 
     def synced(self) -> None:
-        """Note that more records are durable on this node's disk."""
+        """Advance the committed offset if possible, because more records are durable on this node's
+        disk."""
         self._changes.synced()
         self.advance_commit()
         self._wake()
 
     def unwritten(self, end_offset: int) -> None:
-        """Note that the disk has rejected the records at the offset and above."""
+        """Remove the records at the offset and above from the leader's view, because the disk has
+        rejected them."""
         self._changes.unwritten(end_offset)
 
     def advance_commit(self) -> None:
@@ -202,9 +204,10 @@ class Leader:
         return progress.end_offset if progress else UNKNOWN_END
 
     def fetch(self, call_id: int, request: Fetch, now_ms: int) -> None:
-        """Note which records a replica has.
+        """Record which records a replica has.
 
-        Answer with the batches that follow, at once or when there are new ones.
+        Answer with the batches from the fetch offset on: at once if there are any, else when new
+        batches are appended.
         """
         log = self._replica.log
         key = request.replica
@@ -245,7 +248,8 @@ class Leader:
         return None
 
     def leave(self, leader_id: int) -> None:
-        """Answer waiting replicas that this node is not the leader any more."""
+        """Answer the waiting fetches with an error, because this node is not the leader any
+        more."""
         self._changes.leave()
         epoch = self._replica.epoch
         for parked in self._parked.values():
@@ -272,8 +276,8 @@ class Leader:
                 self._reply(parked)
 
     def _check_quorum_at_ms(self) -> int:
-        """Return the time at which the newest fetches of a majority are too old; never for the only
-        voter."""
+        """Return the time at which the newest fetches of a majority become too old; never if this
+        node is the only voter."""
         replica = self._replica
         voters = replica.voters.latest
         needed = voters.majority - (1 if replica.is_voter else 0)
@@ -293,7 +297,8 @@ class Leader:
         return progress.fetched_ms if progress else self._begun_ms
 
     def _silent_voters(self, now_ms: int) -> list[ReplicaKey]:
-        """Return the voters that do not fetch, because they possibly do not know the leader."""
+        """Return the voters that do not fetch, because they possibly do not know that this node
+        leads."""
         interval_ms = self._replica.timing.begin_epoch_interval_ms
         allowed_ms = self._replica.timing.fetch_max_wait_ms + interval_ms
         silent = []

@@ -34,15 +34,15 @@ class LogView:
         start_offset: int = 0,
         snapshot_id: SnapshotId | None = None,
     ) -> None:
-        """Take the state of the recovered log.
+        """Start with the state of the recovered log.
 
-        All of its records are durable. `epochs` are (epoch, start offset).
+        All of its records are durable. `epochs` are pairs (epoch, start offset).
         """
         snapshot_end = snapshot_id.end_offset if snapshot_id else 0
         if not start_offset <= snapshot_end <= end_offset:
             raise ValueError(
-                f"metadata log from {start_offset} to {end_offset} with a snapshot to "
-                f"{snapshot_end}: the records between are missing"
+                f"the metadata log has the offsets {start_offset} to {end_offset}, and its "
+                f"snapshot ends at offset {snapshot_end}: the records between them are missing"
             )
         self.epochs = LeaderEpochs(epochs)
         self.start_offset = start_offset
@@ -69,8 +69,8 @@ class LogView:
         self.end_offset = header.last_offset + 1
 
     def synced(self, end_offset: int) -> bool:
-        """Note that all records below `end_offset` are durable. Return True if the durable end has
-        moved.
+        """Record that all records below `end_offset` are durable. Return True if the durable end
+        has moved.
 
         Reports during a truncation are for the log before the truncation, so they are ignored.
         """
@@ -89,14 +89,14 @@ class LogView:
         self._truncations += 1
 
     def truncated(self) -> None:
-        """Note that the oldest pending truncation is durable."""
+        """Record that the oldest pending truncation is durable."""
         assert self._truncations > 0, "no truncation was given out"
         self._truncations -= 1
 
     def unwritten(self, end_offset: int) -> None:
         """Remove the batches above the offset, because they were never written.
 
-        So this node has not replayed them, although they can be committed elsewhere.
+        This node has not replayed these batches. Other nodes can have them as committed records.
         """
         assert end_offset >= self.start_offset
         self.committed_offset = min(self.committed_offset, end_offset)
@@ -119,10 +119,8 @@ class LogView:
         self._begin_with(snapshot_id.epoch)
 
     def snapshotted(self, snapshot_id: SnapshotId, start_offset: int) -> None:
-        """Note that this node's snapshot covers the log up to the snapshot's end.
-
-        The log now starts at `start_offset`.
-        """
+        """Record that this node's snapshot covers the log up to the snapshot's end, and that the
+        log now starts at `start_offset`."""
         assert start_offset <= snapshot_id.end_offset <= self.committed_offset
         assert start_offset >= self.start_offset, "a log's start does not go back"
         self.snapshot_id = snapshot_id
@@ -163,9 +161,10 @@ class LogView:
         """Return the offset up to which this log can agree with the leader's log (KIP-101,
         KIP-279).
 
-        This is the lower end of both logs in the leader's epoch. If this log does not have this
-        epoch, it is the end of this log's largest epoch below, and the comparison is repeated. For
-        an invalid answer, it is the end of this log.
+        `diverging` is the leader's answer: an epoch and its end offset. If this log has that epoch,
+        the result is the lower of the two logs' ends of the epoch. If not, the result is the end of
+        this log's largest epoch below it, and the next fetch compares again. For an invalid answer
+        the result is the end of this log.
         """
         found, end_offset = self.epochs.end_offset_for(
             min(diverging.epoch, self.last_epoch), self.end_offset, self.last_epoch

@@ -92,7 +92,7 @@ class Quorum:
         timing: QuorumTiming | None = None,
         bootstrap: Sequence[int] = (),
     ) -> None:
-        """Take the state from the vote file, the log and the snapshot.
+        """Start with the state that was read from the vote file, the log and the snapshot.
 
         `bootstrap` names the nodes that an observer without a voter set asks for the leader. Raises
         ValueError if the log is ahead of the vote file, because then one of them comes from another
@@ -100,8 +100,9 @@ class Quorum:
         """
         if election.epoch < log.last_epoch:
             raise ValueError(
-                f"the vote file is in epoch {election.epoch}, the log in {log.last_epoch}: "
-                "the vote file was lost or replaced, and this disk must not vote"
+                f"the vote file is in epoch {election.epoch}, but the metadata log is already "
+                f"in epoch {log.last_epoch}: the vote file was lost or replaced, so this disk "
+                "must not vote"
             )
         self.replica = MetadataReplica(
             me, cluster_id, election, log, voters, chance, timing or QuorumTiming(), bootstrap
@@ -188,9 +189,9 @@ class Quorum:
         return None
 
     def _unwritten(self, end_offset: int, now_ms: int) -> Move | None:
-        """Handle a full disk.
+        """Handle a full disk, which has rejected batches of this log.
 
-        The lost records were never readable, so no other replica has them.
+        The rejected batches were never readable, so no other replica has them from this node.
         """
         role = self.role
         self.replica.log.unwritten(end_offset)

@@ -1,8 +1,8 @@
 """The progress of each replica of the metadata log, as the leader of the epoch knows it.
 
-This module is pure. Ages are lived ms, so that a stall of the leader makes no replica look late.
-Only a leader knows the progress, because records that a replica reported to another leader can have
-been truncated.
+This module is pure. Ages are in lived milliseconds, so that a stall of the leader does not make a
+replica look late. Only the present leader knows the progress. What a replica reported to an earlier
+leader says nothing, because those records can have been truncated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class QuorumReplicaStatus:
     first fetch of the epoch.
 
     `fetched_ago_ms` is the time since its last fetch. `caught_up_ago_ms` is the time since it last
-    had all records of the leader. Both are None if this was not in this epoch.
+    had all records of the leader. Each is None if it has not happened in this epoch.
     """
 
     key: ReplicaKey
@@ -40,7 +40,7 @@ class QuorumStatus:
     voters: tuple[QuorumReplicaStatus, ...]
     observers: tuple[QuorumReplicaStatus, ...]
     members: tuple[Voter, ...]
-    """The voters with their addresses in the voter set."""
+    """The voters, with the addresses that the voter set has for them."""
 
     @property
     def end_offset(self) -> int:

@@ -109,7 +109,8 @@ class HasNoLeader:
 
 @dataclass(frozen=True, slots=True)
 class FollowsLeader:
-    """Another node leads the epoch. If this node led before, it does not lead any more."""
+    """Another node leads the epoch. If this node was the leader before, it has lost its
+    leadership."""
 
     leader_id: int
     epoch: int
@@ -179,7 +180,7 @@ class ReadyBuilder:
         self.clear()
 
     def clear(self) -> None:
-        """Remove all collected work at the start of a step."""
+        """Drop all collected work, at the start of a step."""
         self.vote: ElectionState | None = None
         self.piece: SnapshotPiece | None = None
         self.snapshot: SnapshotId | None = None

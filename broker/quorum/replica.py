@@ -103,9 +103,9 @@ class MetadataReplica:
     def may_lead(self) -> bool:
         """True if this node, with this disk, may start an election.
 
-        A voter that has appended the record of its own removal may start one until it knows that
-        the record is committed (Raft's dissertation, 4.2.2). Its log can be the longest, so the
-        other voters could need it as leader to commit the record.
+        A voter that has appended the record of its own removal may start elections until it knows
+        that the record is committed (Raft dissertation, 4.2.2). Its log can be the longest, so the
+        other voters can need this node as leader to commit the record.
         """
         if self.is_voter:
             return True
@@ -124,11 +124,10 @@ class MetadataReplica:
             self.election = self.out.vote = replace(self.election, voted=candidate)
 
     def know_leader(self, leader_id: int) -> None:
-        """Note the leader of the epoch. If the vote file is written for another reason, it names
-        the leader too.
+        """Record the leader of the epoch. The next write of the vote file includes it.
 
-        The vote file need not name the leader, because a voter that has forgotten the leader asks
-        for it.
+        The leader need not be in the vote file at once, because a voter that has forgotten the
+        leader asks for it.
         """
         self.election = replace(self.election, leader_id=leader_id)
         if self.out.vote:
@@ -158,8 +157,8 @@ class MetadataReplica:
         """Append a leader's batches unchanged. Return False if a batch does not follow the end of
         the log.
 
-        Then only the batches before it are appended. The log checks the checksum of each batch
-        before the write.
+        In this case only the batches before that batch are appended. The log checks the checksum of
+        each batch before the write.
         """
         for batch in batches:
             header = read_header(batch)
@@ -201,8 +200,8 @@ class MetadataReplica:
         """Return the wait after a failed election: it doubles each time, and a random time up to
         the same length is added.
 
-        Without the random time, two candidates that wait less long than a vote takes would prevent
-        each other's election forever.
+        Without the random time, two candidates with the same wait could prevent each other's
+        election forever.
         """
         wait_ms = self.timing.rank_wait_ms << min(self.failed_tries, 16)
         wait_ms = min(wait_ms, self.timing.retry_wait_max_ms)

@@ -10,7 +10,7 @@ This module is pure. The roles and their legal moves are Kafka's since KIP-996:
                  -> Leader with a majority, else Unattached
     Leader       appends, tracks what voters have, answers
                  -> Resigned on request, or when no majority fetches
-    Resigned     was leader; hands over, and starts an election only after the others
+    Resigned     was leader; lets the other voters start an election first
                  -> Unattached
     Follower     fetches from the leader of the epoch
                  -> Prospective when the leader is lost
@@ -108,7 +108,7 @@ class Role(Protocol):
         """Do the first work of the role, when the replica has moved to it."""
 
     def tick(self, now_ms: int) -> Move | None:
-        """Do the work whose time has come."""
+        """Do the work that is due at this time."""
 
     def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
         """Handle the answer to a request.
@@ -117,7 +117,7 @@ class Role(Protocol):
         """
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
-        """Note that a request of this role gets no answer."""
+        """Handle the failure of a request of this role, which gets no answer."""
 
     def leave(self, leader_id: int) -> None:
         """End this role, because the epoch is now led by `leader_id` (-1: unknown)."""

@@ -104,12 +104,15 @@ def check_snapshot(content: Buffer) -> VoterSet:
     for header, batch in iterate_batches(content):
         check_batch(batch)
         if is_ended:
-            raise CorruptBatch("a snapshot continues after its footer")
+            raise CorruptBatch("the metadata snapshot continues after its footer")
         if header.base_offset != offset:
-            raise CorruptBatch(f"a snapshot jumps from offset {offset} to {header.base_offset}")
+            raise CorruptBatch(
+                f"the metadata snapshot has a batch at offset {header.base_offset}, expected "
+                f"{offset}"
+            )
         records = [one for _, one in read_control_batch(batch)] if header.is_control else []
         if end == 0 and not (records and isinstance(records[0], SnapshotHeader)):
-            raise CorruptBatch("a snapshot does not start with its header")
+            raise CorruptBatch("the metadata snapshot does not start with a header record")
         for record in records:
             if isinstance(record, Voters):
                 voters = voters_of(record)
@@ -117,7 +120,10 @@ def check_snapshot(content: Buffer) -> VoterSet:
         offset = header.last_offset + 1
         end += len(batch)
     if not is_ended or end != len(content):
-        raise CorruptBatch(f"a snapshot of {len(content)} bytes has no footer at its end")
+        raise CorruptBatch(
+            f"the metadata snapshot of {len(content)} bytes does not end with a footer record, "
+            "so it is incomplete"
+        )
     if voters is None:
-        raise CorruptBatch("a snapshot names no voters")
+        raise CorruptBatch("the metadata snapshot has no record that names the voters")
     return voters

@@ -52,7 +52,7 @@ def decode(content: bytes, path: str = FILE_NAME) -> ElectionState:
         fields = json.loads(content)
         version = fields["data_version"]
         if version != DATA_VERSION:
-            raise VoteFileError(f"{path}: data_version {version}, expected {DATA_VERSION}")
+            raise VoteFileError(f"{path}: found data_version {version}, expected {DATA_VERSION}")
         epoch, leader_id, voted_id = (
             _number(fields, name) for name in ("leaderEpoch", "leaderId", "votedId")
         )
@@ -60,9 +60,12 @@ def decode(content: bytes, path: str = FILE_NAME) -> ElectionState:
     except VoteFileError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise VoteFileError(f"{path}: not a vote file: {error!r}") from error
+        raise VoteFileError(f"{path}: this is not a valid vote file: {error!r}") from error
     if epoch < 0 or min(leader_id, voted_id) < NO_NODE:
-        raise VoteFileError(f"{path}: epoch {epoch}, leader {leader_id}, vote for {voted_id}")
+        raise VoteFileError(
+            f"{path}: found epoch {epoch}, leader {leader_id} and a vote for {voted_id}, which "
+            "do not belong together"
+        )
     voted = ReplicaKey(voted_id, directory_id) if voted_id != NO_NODE else None
     return ElectionState(epoch, voted, leader_id)
 
@@ -70,5 +73,5 @@ def decode(content: bytes, path: str = FILE_NAME) -> ElectionState:
 def _number(fields: dict[str, object], name: str) -> int:
     value = fields[name]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise VoteFileError(f"{name} is {value!r}, expected a whole number")
+        raise VoteFileError(f"{name} in the vote file is {value!r}, expected a whole number")
     return value

@@ -107,7 +107,8 @@ class VoterChanges:
         return True
 
     def synced(self) -> None:
-        """Report the waiting change if it is durable here, and its caller waits for no more."""
+        """Report the waiting change as done if it is durable on this node and its caller does not
+        wait for the commit."""
         pending, log = self._pending, self._replica.log
         if pending is None or pending.waits_for_commit:
             return
@@ -115,19 +116,20 @@ class VoterChanges:
             self._end_pending(ErrorCode.NONE)
 
     def committed(self, committed_offset: int) -> None:
-        """Report the waiting change if it is committed."""
+        """Report the waiting change as done if it is committed."""
         if self._pending and self._pending.offset < committed_offset:
             self._end_pending(ErrorCode.NONE)
 
     def unwritten(self, end_offset: int) -> None:
-        """Note that the disk has rejected the records at the offset and above."""
+        """Drop a waiting change at the offset or above, because the disk has rejected its
+        record."""
         if self._own_offset >= end_offset:
             self._own_offset = NO_OFFSET
         if self._pending and self._pending.offset >= end_offset:
             self._end_pending(ErrorCode.KAFKA_STORAGE_ERROR, "the leader's disk is full")
 
     def tick(self, now_ms: int) -> None:
-        """Report a timeout to the caller. The change stays in the log."""
+        """Report a timeout to the caller whose deadline has passed. The change stays in the log."""
         if now_ms >= self.deadline_ms:
             self._end_pending(
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -135,7 +137,7 @@ class VoterChanges:
             )
 
     def leave(self) -> None:
-        """Report that this node does not lead any more."""
+        """Report to the waiting caller that this node does not lead any more."""
         if self._pending:
             self._end_pending(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -194,7 +196,7 @@ class VoterChanges:
             folder = uuid_to_base64(known.key.directory_id)
             raise VoterChangeRefused(
                 ErrorCode.DUPLICATE_VOTER,
-                f"node {key.node_id} votes already, with directory {folder}",
+                f"node {key.node_id} is already a voter, with directory {folder}",
             )
         _check_versions(voter)
         if not self._has_caught_up(key, now_ms):

@@ -54,7 +54,7 @@ class VoterSet:
     def __init__(self, voters: Iterable[Voter] = ()) -> None:
         self.voters = tuple(sorted(voters, key=lambda voter: voter.key.node_id))
         if len({voter.key.node_id for voter in self.voters}) != len(self.voters):
-            raise ValueError(f"a node votes twice: {self}")
+            raise ValueError(f"a node is twice in the voter set {self}")
 
     def __contains__(self, key: ReplicaKey) -> bool:
         return any(voter.key == key for voter in self.voters)
@@ -114,7 +114,7 @@ class VoterHistory:
     __slots__ = ("_entries",)
 
     def __init__(self, voters: VoterSet, offset: int = NO_OFFSET) -> None:
-        """Take the first voter set.
+        """Start with the first voter set.
 
         `offset` is the offset of its record; -1 if the set comes from a snapshot.
         """
@@ -132,10 +132,10 @@ class VoterHistory:
 
     @property
     def previous(self) -> VoterSet:
-        """The set before the valid one; the valid one if no earlier set is known.
+        """The voter set before the valid one; the valid set if no earlier set is known.
 
-        Voters change one at a time, so this is the set in force if the record of the valid set is
-        never committed.
+        Voters change one at a time. If the record of the valid set is never committed, the previous
+        set is in force again.
         """
         return self._entries[-2 if len(self._entries) > 1 else -1].voters
 

@@ -1,8 +1,8 @@
-"""Counts what clients use, and says for how long a client that uses too much must pause.
+"""Measures how much clients use, and returns the time for which a client above its quota must
+pause.
 
-This module is pure: time comes as an argument, in monotonic milliseconds. The rates are those of
-this broker, as in Kafka. Rates without use in their window are forgotten, so that clients with ever
-new ids take no memory.
+This module is pure: time comes as an argument, in monotonic milliseconds. As in Kafka, a quota
+limits the rate on this broker.
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ from __future__ import annotations
 import math
 
 from broker.quotas.quota_table import NO_QUOTAS, QuotaTable
-from broker.quotas.rates import SAMPLE_MS, WINDOW_MS_MIN, SampledRate
-from protocol.security.quota import FETCH_RATE, REQUEST_SHARE
-
-RATES_MAX = 10_000
-"""The most rates that are kept. Above it, unused rates are forgotten, then the oldest."""
+from broker.quotas.rates import SAMPLE_MS, WINDOW_MS_MIN, KeptRates, SampledRate, TokenBucket
+from protocol.security.quota import FETCH_RATE, MUTATION_RATE, REQUEST_SHARE
 
 REQUEST_PAUSE_MS_MAX = SAMPLE_MS
-"""The longest pause in milliseconds for a client that uses too much of a thread, as in Kafka."""
+"""The longest pause in milliseconds for a client that uses too much time of the request thread, as
+in Kafka."""
 
 ANONYMOUS = "ANONYMOUS"
 """Kafka's name of the user on a listener without a login."""
 
 
 class QuotaClient:
-    """The client whose quotas count for a request."""
+    """The user and the client id of a request, which select its quotas."""
 
     __slots__ = ("client_id", "user")
 
@@ -39,39 +37,42 @@ class ClientQuotas:
 
     def __init__(self) -> None:
         self.table: QuotaTable = NO_QUOTAS
-        self._rates: dict[tuple[str, tuple[str, str]], SampledRate] = {}
+        self._rates: KeptRates[tuple[str, tuple[str, str]], SampledRate] = KeptRates(SampledRate)
+        self._buckets: KeptRates[tuple[str, str], TokenBucket] = KeptRates(TokenBucket)
 
     def use(self, table: QuotaTable) -> None:
-        """Put other quotas in force. The rates so far count for them too."""
+        """Put other quotas in force. The rates that were measured before are kept."""
         self.table = table
 
     def record(self, key: str, client: QuotaClient, value: float, now_ms: int) -> int:
-        """Count what a client has used. Return its pause in milliseconds; 0 if it need not
-        pause."""
+        """Add a client's use of a quota. Return the client's pause in milliseconds; 0 if it need
+        not pause."""
         quota = self.table.of_client(key, client.user, client.client_id)
         if quota is None:
             return 0
-        rate = self._rate(key, quota.scope, now_ms)
+        rate = self._rates.of((key, quota.scope), now_ms)
         rate.record(value, now_ms)
         pause_ms = rate.throttle_ms(quota.value, now_ms)
         return min(pause_ms, REQUEST_PAUSE_MS_MAX) if key == REQUEST_SHARE else pause_ms
 
     def fetch_bytes_max(self, client: QuotaClient) -> float:
-        """Return the largest answer to a Fetch: what the quota gives in a whole window."""
+        """Return the largest size in bytes of an answer to a Fetch: the bytes that the quota allows
+        in a whole window."""
         quota = self.table.of_client(FETCH_RATE, client.user, client.client_id)
         return math.inf if quota is None else quota.value * WINDOW_MS_MIN / 1_000
 
     def record_fetch(self, client: QuotaClient, size_bytes: int, now_ms: int) -> tuple[int, bool]:
-        """Count the answer to a Fetch. Return the client's pause in milliseconds, and True if the
-        answer must be empty, in which case its bytes do not count.
+        """Add the answer to a Fetch. Return the client's pause in milliseconds, and True if the
+        answer must be empty. The bytes of an answer that must be empty are not added.
 
-        A first batch can be larger than the quota of a window. It is sent if nothing was sent
-        before, because otherwise it would never be sent.
+        The first batch of an answer can be larger than the quota of a whole window. If nothing was
+        sent in the window before, it is sent all the same, because otherwise it would never be
+        sent.
         """
         quota = self.table.of_client(FETCH_RATE, client.user, client.client_id)
         if quota is None:
             return 0, False
-        rate = self._rate(FETCH_RATE, quota.scope, now_ms)
+        rate = self._rates.of((FETCH_RATE, quota.scope), now_ms)
         is_first = rate.is_empty(now_ms)
         rate.record(size_bytes, now_ms)
         pause_ms = rate.throttle_ms(quota.value, now_ms)
@@ -81,19 +82,26 @@ class ClientQuotas:
         return pause_ms, True
 
     def take_back_fetch(self, client: QuotaClient, size_bytes: int, now_ms: int) -> None:
-        """Take back the bytes of an answer that is not sent for another reason."""
+        """Subtract the bytes of an answer that is not sent after all."""
         self.record(FETCH_RATE, client, -size_bytes, now_ms)
 
-    def _rate(self, key: str, scope: tuple[str, str], now_ms: int) -> SampledRate:
-        rate = self._rates.get((key, scope))
-        if rate is None:
-            if len(self._rates) >= RATES_MAX:
-                self._forget(now_ms)
-            rate = self._rates[key, scope] = SampledRate()
-        return rate
+    def mutate(self, client: QuotaClient, count: int, now_ms: int, *, is_strict: bool) -> int:
+        """Count partitions that a client creates or deletes. Return its pause in milliseconds.
 
-    def _forget(self, now_ms: int) -> None:
-        for name in [name for name, rate in self._rates.items() if rate.is_empty(now_ms)]:
-            del self._rates[name]
-        while len(self._rates) >= RATES_MAX:
-            del self._rates[next(iter(self._rates))]
+        With `is_strict` nothing is counted if the client must pause: the change is refused.
+        """
+        quota = self.table.of_client(MUTATION_RATE, client.user, client.client_id)
+        if quota is None:
+            return 0
+        bucket = self._buckets.of(quota.scope, now_ms)
+        pause_ms = bucket.pause_ms(quota.value, now_ms)
+        if is_strict and pause_ms:
+            return pause_ms
+        bucket.take(count, quota.value, now_ms)
+        return 0 if is_strict else bucket.pause_ms(quota.value, now_ms)
+
+    def give_back(self, client: QuotaClient, count: int, now_ms: int) -> None:
+        """Take back partitions that were counted and not changed."""
+        quota = self.table.of_client(MUTATION_RATE, client.user, client.client_id)
+        if quota is not None:
+            self._buckets.of(quota.scope, now_ms).take(-count, quota.value, now_ms)

@@ -1,8 +1,8 @@
-"""The quota of one client, by Kafka's order of precedence.
+"""Selects the quota of one client, by Kafka's order of precedence.
 
-This module is pure. A client has a user and a client id. The quota of the most exact entity counts,
-and the others are not looked at. The clients that share a quota also share its rate: a quota with a
-client id counts per client id, one without counts all clients of the user together.
+This module is pure. A client has a user and a client id. Only the quota of the most specific entity
+applies. All clients that share a quota share one rate: a quota that names a client id has one rate
+per client id, a quota without a client id has one rate for all clients of the user together.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from protocol.security.quota import CLIENT_ID, USER, QuotaEntity
 
 CACHED_MAX = 10_000
-"""The number of look-ups that are kept."""
+"""The largest number of cached look-ups."""
 
 
 class ClientQuota(NamedTuple):
-    """A quota that counts for a client. `scope` is the user and the client id that share its rate;
-    either can be empty."""
+    """The quota that applies to a client. `scope` is the user and the client id whose clients share
+    its rate; either can be empty."""
 
     value: float
     scope: tuple[str, str]
@@ -32,7 +32,7 @@ class QuotaTable:
         self._cached: dict[tuple[str, str, str], ClientQuota | None] = {}
 
     def of_client(self, key: str, user: str, client_id: str) -> ClientQuota | None:
-        """Return the quota of a client; None if it is not limited."""
+        """Return the quota of a client; None if the client has no quota."""
         asked = (key, user, client_id)
         if asked not in self._cached:
             if len(self._cached) >= CACHED_MAX:
@@ -41,7 +41,7 @@ class QuotaTable:
         return self._cached[asked]
 
     def _find(self, key: str, user: str, client_id: str) -> ClientQuota | None:
-        # The order is that of Kafka's DefaultQuotaCallback.
+        # Try the entities in the order of Kafka's DefaultQuotaCallback.
         both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
         for entity, scope in (
             (((CLIENT_ID, client_id), (USER, user)), both),

@@ -1,10 +1,11 @@
 """A broker's certificate, key and CA: reads and checks the files, and reads them again when they
 change.
 
-The check is a handshake in memory, in which both sides use these files. It finds what a client
-would refuse: a wrong chain, date, name or purpose. The check needs only `ssl`, because a broker
-loads no larger library. New connections use files that were replaced. If the new files fail the
-check, the broker keeps the old files, and the log says why (decision 0125).
+The check is a handshake in memory, in which both sides use these files. It fails for the same
+reasons as a client's handshake: a wrong chain, date, name or purpose. The check needs only the
+module `ssl`, because a broker should load no larger library. If the files are replaced, new
+connections use the new files. If the new files fail the check, the broker keeps the old files, and
+the log says why (decision 0125).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PEM_BYTES_MAX = 1 << 20
 REPLACE = "a certificate that is valid now; `millrace cert renew` makes one"
 
 Stamp = tuple[tuple[int, ...], ...]
-"""The device, inode, size and times of each file, by which its versions are distinguished.
+"""The device, inode, size and times of each file, by which versions of the files are distinguished.
 
 A missing file has an empty tuple.
 """
@@ -102,7 +103,10 @@ class Certificates:
             path = self._files.certificate
             try:
                 self._contexts = self._load()
-                logger.info("certificate replaced", extra=fields(certificate=path))
+                logger.info(
+                    "the certificate was replaced; new connections use the new one",
+                    extra=fields(certificate=path),
+                )
             except WrongCertificate as error:
                 logger.error(
                     "the new certificate is invalid; the broker keeps using the old one",
@@ -111,7 +115,7 @@ class Certificates:
         return self._contexts
 
     def _load(self) -> Contexts:
-        """Raises WrongCertificate."""
+        """Read and check the files. Raises WrongCertificate."""
         return checked_contexts(
             self._files, self._names, self._check_broker if self._among_brokers else None
         )
@@ -244,7 +248,7 @@ def _among_brokers(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, ca: str | None) -> None:
-    """Raises WrongCertificate."""
+    """Trust the certificates in a CA file. Raises WrongCertificate if it cannot be used."""
     assert ca is not None, "checked in BrokerConfig"
     _check_text(CA_KEY, ca, b"-----BEGIN CERTIFICATE-----", "certificate")
     try:
@@ -262,7 +266,7 @@ def _check(
     if files.ca:
         _trust(trusting, files.ca)
     else:
-        # Trust the certificate itself, because only the clients have the CA that signed it.
+        # Trust the certificate itself, because the CA that signed it can be known to clients only.
         trusting.load_verify_locations(files.certificate)
         trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     for name in names:

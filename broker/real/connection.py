@@ -33,12 +33,12 @@ ENDS = {
     errno.ENETUNREACH: End.UNREACHABLE,
     errno.EHOSTDOWN: End.UNREACHABLE,
     errno.ENETDOWN: End.UNREACHABLE,
-    # A rule of the packet filter causes these errors.
+    # Rules of a packet filter cause these errors.
     errno.EACCES: End.UNREACHABLE,
     errno.EPERM: End.UNREACHABLE,
 }
-"""The ends of a link by error number. These errors concern the peer. All other errors concern this
-machine."""
+"""The ends of a link, by the error number of the socket. These errors concern the peer. All other
+errors concern this machine."""
 
 
 class SocketLink(asyncio.BufferedProtocol):
@@ -67,12 +67,12 @@ class SocketLink(asyncio.BufferedProtocol):
         self._has_ended = False
         """True if the receiver was notified of the peer's end."""
 
-    # The loop calls these.
+    # The loop calls the following methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self.is_closed:
-            # Use a cast and no check, because uvloop's transports have the methods without the base
-            # class.
+            # Use a cast instead of a type check, because uvloop's transports have the methods but
+            # not the base class.
             cast(asyncio.Transport, transport).abort()
             return
         self.transport = cast(asyncio.Transport, transport)
@@ -102,8 +102,7 @@ class SocketLink(asyncio.BufferedProtocol):
         )
 
     def _unlinked(self, error: OSError) -> None:
-        """Report a connection that was closed before its receiver knew of it, because of this
-        error."""
+        """Log a connection that was closed because of this error before its receiver knew of it."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.frames.get_buffer(sizehint)
@@ -118,8 +117,8 @@ class SocketLink(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         if not self.is_closed:
-            # The received requests are still served after a reset, as after a normal end, but
-            # without answers.
+            # After a reset, serve the requests that were received before it, as after a normal end,
+            # but send no answers.
             self.mute()
             code = exc.errno if isinstance(exc, OSError) and exc.errno is not None else 0
             self.report_end(ENDS.get(code, End.RESET))
@@ -130,7 +129,7 @@ class SocketLink(asyncio.BufferedProtocol):
             self.is_paused = True
             self.receiver.ended(end, reason)
 
-    # The receiver calls these.
+    # The receiver calls the following methods.
 
     @property
     def held_bytes(self) -> int:
@@ -189,7 +188,7 @@ class SocketLink(asyncio.BufferedProtocol):
         # the connection, its transport and its output refer to each other.
         self.frames = FrameBuffer(0)
 
-    # Notifications from the output.
+    # The output calls the following methods.
 
     def socket_drained(self) -> None:
         """Notify the receiver that the socket has accepted all queued bytes."""
@@ -200,7 +199,8 @@ class SocketLink(asyncio.BufferedProtocol):
         """Handle an error while sending. Either the peer has closed, or a segment cannot be
         read."""
         if isinstance(error, ConnectionError) or getattr(error, "errno", None) in ENDS:
-            # The bytes that the peer sent before it closed, and its end, are still in the kernel.
+            # The kernel still has the bytes that the peer sent before it closed the connection, and
+            # its end.
             self.mute()
             self.loop.call_soon(self.receiver.drained)
             return

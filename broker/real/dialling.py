@@ -31,8 +31,8 @@ WEIGHT = (End.CLOSED, End.UNREACHABLE, End.REFUSED, End.RESET, End.TIMED_OUT)
 """The results of connection attempts, the least important first. If several addresses fail, the
 most important result is reported.
 
-An address that does not answer can still be the broker's. A refusal says more than an unreachable
-address.
+A time-out is the most important, because the broker can still be running at an address that does
+not answer. A refusal says more about the broker than an unreachable address.
 """
 
 
@@ -95,8 +95,8 @@ class DialledLink(SocketLink):
         self.loop.call_soon(self.receiver.ended, End.CLOSED, str(error))
 
     def _dialled(self, task: asyncio.Task[None]) -> None:
-        """Report an exception of the task now, because asyncio reports it only when the task is
-        collected."""
+        """Report an exception of the task now, because asyncio would report it only when the task
+        object is deleted."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             context = {"message": f"dialling {self._address} failed", "exception": error}
@@ -109,8 +109,8 @@ class DialledLink(SocketLink):
 
 
 class DialledTlsLink(TlsLink, DialledLink):
-    """A connection over TLS that this side opens. It logs why it ended, because its receiver does
-    not."""
+    """A connection over TLS that this side opens. This class logs the reason for its end, because
+    its receiver does not."""
 
     def give_up(self, reason: str) -> None:
         if not self.is_closed and reason:

@@ -3,10 +3,11 @@ event loop.
 
 A handshake costs about a millisecond, and every program that reaches the port can begin one. So a
 listener works on at most `UNDER_WAY_MAX` handshakes at a time. Further connections are not read
-until a place is free, while their own time limit runs (`tls_link`). A connection takes a place when
-its first bytes arrive, so silent connections take none. While connections wait, a handshake can
-keep its place for at most `PLACE_NS_MAX`, so abandoned handshakes cannot keep out other peers.
-After `TURN_NS_MAX` of one iteration, the other handshakes continue in the next iteration.
+until a slot is free, and their own time limit runs in the meantime (`tls_link`). A connection takes
+a slot when its first bytes arrive, so silent connections take none. While connections wait, a
+handshake can keep its slot for at most `PLACE_NS_MAX`, so abandoned handshakes cannot keep out
+other peers. When the handshakes have used `TURN_NS_MAX` of one iteration, the remaining ones
+continue in the next iteration.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from broker.world import Soon
 UNDER_WAY_MAX = 32
 TURN_NS_MAX = 20_000_000
 PLACE_NS_MAX = 1_000_000_000
-"""The time in nanoseconds after which a handshake loses its place to a waiting connection."""
+"""The time in nanoseconds after which a handshake must give its slot to a waiting connection."""
 
 
 class HandshakingLink(Protocol):
@@ -33,11 +34,11 @@ class HandshakingLink(Protocol):
         """Continue the handshake with the received bytes, and read more."""
 
     def reject_handshake(self) -> None:
-        """Close the connection, because other connections wait for its place."""
+        """Close the connection, because other connections wait for its slot."""
 
 
 class Handshakes:
-    """The places of one listener's handshakes, and the connections that wait for a place."""
+    """The slots of one listener for handshakes, and the connections that wait for a slot."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Handshakes:
         self._budget = TurnBudget(turn_ns, soon, TURN_NS_MAX)
         # Dictionaries keep the order in which the connections came.
         self._under_way: dict[HandshakingLink, int] = {}
-        """The time in nanoseconds at which each link took its place."""
+        """The time in nanoseconds at which each link took its slot."""
         self._waiting: dict[HandshakingLink, None] = {}
         self._postponed: dict[HandshakingLink, None] = {}
         self._is_scheduled = False
@@ -60,12 +61,12 @@ class Handshakes:
 
     @property
     def under_way(self) -> int:
-        """The number of handshakes that have a place."""
+        """The number of handshakes that have a slot."""
         return len(self._under_way)
 
     @property
     def waiting(self) -> int:
-        """The number of connections that wait for a place."""
+        """The number of connections that wait for a slot."""
         return len(self._waiting)
 
     def step(self, link: HandshakingLink) -> None:
@@ -83,7 +84,7 @@ class Handshakes:
             link.continue_handshake()
 
     def leave(self, link: HandshakingLink) -> None:
-        """Free the place of a handshake that is complete or has failed."""
+        """Free the slot of a handshake that is complete or has failed."""
         self._waiting.pop(link, None)
         self._postponed.pop(link, None)
         if link not in self._under_way:
@@ -96,7 +97,7 @@ class Handshakes:
             self._postpone(following)
 
     def _free_places(self) -> None:
-        """Close handshakes that have kept their places for too long, while connections wait."""
+        """Close handshakes that have kept their slots for too long, while connections wait."""
         while self._waiting:
             oldest, since_ns = next(iter(self._under_way.items()))
             left_ns = since_ns + PLACE_NS_MAX - self._turn_ns()
@@ -122,6 +123,6 @@ class Handshakes:
         self._is_scheduled = False
         due, self._postponed = self._postponed, {}
         for link in due:
-            # The work on an earlier link can have ended this link.
+            # The handshake of another link can have closed this link in the meantime.
             if link in self._under_way:
                 self.step(link)

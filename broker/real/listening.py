@@ -128,7 +128,7 @@ class SocketListening:
         self._is_closed = False
 
     def open(self) -> None:
-        """Begin to listen. Raises PortTaken if another process already listens on the port."""
+        """Start listening. Raises PortTaken if another process already listens on the port."""
         try:
             self._bound.listen(BACKLOG)
         except OSError as error:

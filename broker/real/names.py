@@ -1,8 +1,9 @@
 """Resolves host names outside of the event loop, and caches the answers.
 
-A resolver can take half a minute. It can also know a name only while its machine runs, as with the
-names of containers. So a connection attempt waits only briefly if the name was resolved before, and
-not at all if the caller says so. A failed lookup does not remove the cached addresses.
+A resolver can take half a minute. Some names, such as those of containers, exist only while their
+machine runs. So a connection attempt waits only briefly for the resolver if the name was resolved
+before, and not at all if the caller asks for that. A failed lookup does not remove the cached
+addresses.
 """
 
 from __future__ import annotations

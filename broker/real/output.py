@@ -52,7 +52,7 @@ class OutputPorts(NamedTuple):
     on_drained: Callable[[], None]
     """Called when the queue is empty, after a `send` that could not send all of it."""
     on_broken: Callable[[Exception], None]
-    """Called with the error if the rest cannot be sent."""
+    """Called with the error if the remaining bytes cannot be sent."""
     warm: Warm
     memory_bytes_max: int
 
@@ -79,8 +79,8 @@ class ConnectionOutput:
         self.loop = ports.loop
         self.warm = ports.warm
         self._warmed: FileRegion | None = None
-        """The region that a thread has just read. It is sent even if the page cache has dropped it
-        again."""
+        """The region that a thread has just read. It is sent even if the page cache has dropped its
+        data again."""
         self.queue: deque[_Piece] = deque()
         self._memory_bytes = 0
         self._is_waiting = False
@@ -110,8 +110,8 @@ class ConnectionOutput:
     def send(self) -> bool:
         """Send as much as the socket accepts, up to the limit of one iteration of the loop.
 
-        Return True if the queue is empty. Otherwise the rest is sent automatically, and then
-        `on_drained` is called.
+        Return True if the queue is empty. Otherwise the remaining bytes are sent automatically
+        later, and then `on_drained` is called.
         """
         if self._is_waiting or self._is_scheduled:
             return not self.queue
@@ -163,7 +163,7 @@ class ConnectionOutput:
         count = min(len(region), max(budget, SENDFILE_BYTES_MIN))
         sent = os.sendfile(self.own_socket.fileno(), region.fd, region.position, count)
         if sent == 0:
-            raise OSError(f"{region.file.path} ends before the bytes that must be sent from it")
+            raise OSError(f"{region.file.path} is shorter than the part that must be sent from it")
         self.queue.popleft()
         if sent < len(region):
             rest = FileRegion(region.file, region.position + sent, len(region) - sent)
@@ -186,7 +186,7 @@ class ConnectionOutput:
                 data = piece.read()
                 if len(data) < len(piece):
                     raise OSError(
-                        f"{piece.file.path} ends before the bytes that must be sent from it"
+                        f"{piece.file.path} is shorter than the part that must be sent from it"
                     )
                 self._memory_bytes += len(data)
                 piece = data

@@ -43,12 +43,12 @@ EXIT_FAILED = 1
 EXIT_SETTINGS = 2
 
 HAND_OVER_MS_MAX = 25_000
-"""The longest time in milliseconds that a stop waits until other brokers lead this broker's
+"""The longest time in milliseconds for which a stop waits until other brokers lead this broker's
 partitions."""
 
 STOP_MS_MAX = 5_000
-"""The longest time in milliseconds that a stop waits for answers to be sent. A stop after this time
-is still clean for the data."""
+"""The longest time in milliseconds for which a stop waits until answers are sent. No data is lost
+if the time runs out."""
 
 STOP_POLL_S = 0.01
 DESCRIPTORS_WANTED = 65_536
@@ -139,7 +139,9 @@ def die(reason: str) -> NoReturn:
 
 
 def _thread_died(args: threading.ExceptHookArgs) -> None:
-    logger.critical("unhandled exception in a thread", exc_info=args.exc_value)
+    logger.critical(
+        "unhandled exception in a thread; the broker process ends", exc_info=args.exc_value
+    )
     die(f"exception in thread {args.thread.name if args.thread else '?'}: {args.exc_value!r}")
 
 
@@ -151,7 +153,9 @@ def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) ->
             extra=fields(message=context.get("message"), error=error),
         )
         return
-    logger.critical("unhandled exception in the event loop", exc_info=error)
+    logger.critical(
+        "unhandled exception in the event loop; the broker process ends", exc_info=error
+    )
     die(f"unhandled exception in the event loop: {error!r}")
 
 
@@ -192,7 +196,8 @@ async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
     if await _start(broker, report, stop):
         _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
         status.state = PartState.RUNNING
-        # The objects created so far live as long as the process, so exclude them from collections.
+        # The objects created so far exist as long as the process, so exclude them from garbage
+        # collections.
         gc.collect()
         gc.freeze()
         await stop.wait()
@@ -205,7 +210,7 @@ async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
 
 
 async def _start(broker: Broker, report: OpenReport, stop: asyncio.Event) -> bool:
-    """Start the broker. Return False if the stop came before it was ready."""
+    """Start the broker. Return False if it was asked to stop before it was ready."""
     is_ready = asyncio.Event()
     broker.start(report, is_ready.set)
     if is_ready.is_set():
@@ -218,8 +223,8 @@ async def _start(broker: Broker, report: OpenReport, stop: asyncio.Event) -> boo
 
 
 async def _recover(broker: Broker, stop: asyncio.Event) -> OpenReport | None:
-    """Open the logs in the thread. Return None if the stop came first; the next start recovers
-    again."""
+    """Open the logs in a thread. Return None if the broker was asked to stop first. In this case
+    the next start recovers the logs."""
     report: asyncio.Future[OpenReport] = asyncio.get_running_loop().create_future()
     broker.worker.run(broker.recover, report.set_result, report.set_exception)
     stopped = asyncio.create_task(stop.wait())
@@ -239,7 +244,7 @@ async def _start_status(server: StatusServer, config: BrokerConfig) -> None:
 
 
 async def _hand_over(broker: Broker) -> None:
-    """Let other brokers take this broker's leaderships, within the time limit."""
+    """Wait until other brokers have taken over this broker's leaderships, within the time limit."""
     is_done = asyncio.Event()
     broker.hand_over(is_done.set)
     try:

@@ -1,8 +1,9 @@
 """Lets the kernel detect that the other side of a connection is gone.
 
-A dead host acknowledges nothing, but the kernel of a stopped process still acknowledges. So the
-kernel probes an idle connection every second. It ends a connection with TIMED_OUT that got no
-acknowledgement for too long. The kernel does this also while this process is busy.
+A dead host acknowledges nothing, but the kernel of a host with a stopped process still acknowledges
+packets. So this host's kernel probes an idle connection every second. If a connection gets no
+acknowledgement for too long, the kernel ends it with TIMED_OUT. The kernel does this even while
+this process is busy.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Answers are written to the socket without the transport (`output`), so they woul
 text (decision 0125).
 
 Call `feed` and `handshake` until `is_established`. Then call `feed`, `read_into` and `seal`. After
-every call, send the bytes that `take_sealed` returns. After a TlsError close the connection. The
-bytes that `take_sealed` then returns are an alert that tells the peer why.
+every call, send the bytes that `take_sealed` returns. After a TlsError, close the connection. In
+this case `take_sealed` returns an alert that tells the peer the reason.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TlsEngine:
         return self._incoming.pending + self._tls.pending()
 
     def feed(self, data: memoryview) -> None:
-        """Pass in received bytes. Raises TlsError if the peer does not use TLS."""
+        """Pass received bytes to the engine. Raises TlsError if the peer does not use TLS."""
         if not self.is_established:
             if not self._handshake_bytes and data[0] != HANDSHAKE_RECORD:
                 raise TlsError(_without_tls(bytes(data[:8]), is_server=self._is_server))
@@ -90,8 +90,8 @@ class TlsEngine:
         self._incoming.write(data)
 
     def handshake(self) -> bool:
-        """Continue the handshake with the bytes passed in. Return True when it is complete. Raises
-        TlsError if it fails."""
+        """Continue the handshake with the bytes that were passed to `feed`. Return True when it is
+        complete. Raises TlsError if it fails."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -113,7 +113,8 @@ class TlsEngine:
         count = 0
         try:
             while count < len(room) and self.held_bytes:
-                # With a buffer, `read` returns a number. typeshed does not know this for SSLObject.
+                # With a buffer, `read` returns a number. The type stubs of SSLObject do not say
+                # this.
                 read = cast(int, self._tls.read(len(room) - count, room[count:]))
                 if not read:
                     self.has_ended = True

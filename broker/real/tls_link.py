@@ -32,8 +32,8 @@ to this size."""
 HANDSHAKE_READ_BYTES = 16 << 10
 """The largest number of ciphertext bytes in one read during the handshake.
 
-The last read of a handshake can bring frames too, and all of its bytes count towards the limit of
-the handshake.
+The last read of a handshake can also contain frames, and all of its bytes are included in the size
+limit of the handshake.
 """
 
 _SCRATCH = memoryview(bytearray(READ_BYTES))
@@ -59,7 +59,7 @@ class TlsLink(SocketLink):
         self._engine = engine
         self._handshakes = handshakes
 
-    # The loop calls these.
+    # The loop calls the following methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -93,8 +93,6 @@ class TlsLink(SocketLink):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_handshake()
         super().connection_lost(exc)
-
-    # The handshake.
 
     def pause_handshake(self) -> None:
         """Read nothing more until `continue_handshake` is called."""
@@ -130,7 +128,7 @@ class TlsLink(SocketLink):
         self._fail(TlsError(f"the handshake was not complete after {HANDSHAKE_S_MAX:g} s"))
 
     def reject_handshake(self) -> None:
-        """Close the connection, because other connections wait for its place."""
+        """Close the connection, because other connections wait for its slot."""
         self._fail(TlsError("the handshake was slow while others waited for its place"))
 
     def _fail(self, error: TlsError) -> None:
@@ -139,8 +137,6 @@ class TlsLink(SocketLink):
         if not self.is_closed:
             self.send(())
             self.give_up(f"TLS: {error}")
-
-    # Reading.
 
     def _deliver(self) -> None:
         """Pass the decrypted frames to the receiver until it pauses."""
@@ -168,7 +164,7 @@ class TlsLink(SocketLink):
         if self.transport is not None and not (self.is_paused or self.is_closed):
             self.transport.resume_reading()
 
-    # The receiver calls these.
+    # The receiver calls the following methods.
 
     @property
     def held_bytes(self) -> int:

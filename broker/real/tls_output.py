@@ -16,8 +16,8 @@ from broker.storage.disk import FileRegion
 SEAL_BYTES_MAX = 64 << 10
 """The largest number of plain bytes that are encrypted at once.
 
-The memory buffers of OpenSSL keep their largest size. So each connection that has ever sent as much
-uses this memory.
+The memory buffers of OpenSSL never shrink. So each connection that has once sent this many bytes
+keeps this memory.
 """
 
 
@@ -68,7 +68,7 @@ class TlsOutput(ConnectionOutput):
 
     def _seal_next(self) -> bool:
         """Encrypt the first chunks of the queue. Return False if a thread must read the first one
-        before."""
+        from the disk before."""
         queue = self.queue
         pieces: list[bytes | bytearray | memoryview] = []
         size = 0
@@ -94,11 +94,12 @@ class TlsOutput(ConnectionOutput):
         return True
 
     def _read_part(self, region: FileRegion, count_max: int) -> bytes:
-        """Read the beginning of the first region, and leave the rest in the queue."""
+        """Return the first bytes of the first region, and leave the remaining region in the
+        queue."""
         count = min(len(region), count_max)
         data = region.file.read(count, region.position)
         if len(data) < count:
-            raise OSError(f"{region.file.path} ends before the bytes that must be sent from it")
+            raise OSError(f"{region.file.path} is shorter than the part that must be sent from it")
         self._memory_bytes += count
         self.queue.popleft()
         if count < len(region):

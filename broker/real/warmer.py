@@ -2,7 +2,7 @@
 
 A one-byte read with RWF_NOWAIT shows whether a page is in the cache. If it is not, the thread reads
 the region once, so that the send then finds it in the cache. If a file system does not support
-RWF_NOWAIT, its data counts as cached.
+RWF_NOWAIT, its data is treated as cached.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Warmer:
         return False
 
     def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
-        """Read the region in the thread, then call `done`. The later send reports errors."""
+        """Read the region in the thread, then call `done`. Read errors are ignored here, because
+        the later send reports them."""
 
         def job() -> None:
             view = memoryview(self._scratch)

@@ -1,9 +1,9 @@
 """Threads for blocking work: each worker has one thread, which does its jobs in order.
 
 A future per job would cost more than a small fdatasync. So a job is a tuple in a queue, and its
-result is one `call_soon_threadsafe`. Jobs share only their arguments with the loop. Disk errors are
-reported to `failed`, or to `on_final` if they are final. Any other exception is a bug and ends the
-process (`process`).
+result is reported with one call of `call_soon_threadsafe`. Jobs share only their arguments with the
+loop. Disk errors are reported to `failed`, or to `on_final` if they are final. Any other exception
+is a bug and ends the process (`process`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Job = tuple[Callable[[], object], Callable[[object], None], Callable[[Exception
 
 
 class Worker:
-    """A thread with a queue. The first job starts the thread. It does not keep the process
-    alive."""
+    """A thread with a queue. The thread starts with its first job. A running thread does not keep
+    the process alive."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class LoopWorld:
         return self._loop.call_later(delay_ms / 1000, call)
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Worker:
-        """Return a thread, which its first job starts."""
+        """Return a worker. Its thread starts with its first job."""
         return Worker(self._loop, name, on_final)
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> SocketListening:
@@ -83,7 +83,8 @@ class LoopWorld:
             self._frame_bytes_max,
             self._unread_bytes_max,
             self._warnings,
-            # A client's machine may be unreachable for longer than another broker's.
+            # The machine of a client can be unreachable for longer than the machine of another
+            # broker.
             SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
             self._certificates,
         )
@@ -111,5 +112,5 @@ class LoopWorld:
         self._names.look_up(host)
 
     def stop(self) -> None:
-        """End the threads that belong to no other part."""
+        """End the threads that this object has started for itself."""
         self._warmer.stop()

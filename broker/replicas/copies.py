@@ -1,14 +1,16 @@
-"""Decides which copies this broker fetches at this moment: rate, queue, room on the disk, rests.
+"""Decides which copies this broker may fetch at a moment, by a rate, a queue, the free disk space,
+and pauses.
 
-A copy is a partition on a CATCH_UP link (decision 0131). `followers` fetches it. Nothing here ever
-holds back a partition on DATA, a replica in sync, or a replica that was caught up a moment ago, for
-which a leader possibly waits.
+A copy is a partition on a CATCH_UP link (decision 0131). `followers` fetches it. This module never
+delays a partition on DATA, an in-sync replica, or a replica that was caught up a moment ago,
+because a leader can wait for it.
 
 - Rate: while the follower's bucket is empty, the listed replicas are left out of requests.
 - Queue: a few large copies run at a time (`replication/copy_queue`).
 - Room: while the disk is nearly full, no copy runs that lacks much, because a full disk stops all
-  partitions. A replica that lacks little goes on, because it is soon in sync again.
-- Rests: beside writes, a link rests between two requests (`replication/copy_pace`).
+  partitions. A replica that lacks only a few bytes continues, because it is soon in sync again.
+- Pauses: while other partitions are written, a link pauses between two requests
+  (`replication/copy_pace`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from protocol.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 WATCH_MS = 1_000
-"""The time in milliseconds between two looks at the free space, while there are copies."""
+"""The time in milliseconds between two checks of the free space, while there are copies."""
 
 ROOM_MIN_BYTES = 1 << 30
 ROOM_MIN_SHARE = 20
@@ -44,19 +46,20 @@ ROOM_COPY_BYTES = 1 << 20
 """The number of missing bytes above which a copy pauses for room."""
 
 ZERO_RATE_CHECK_MS = 500
-"""The time in milliseconds after which a copy at the rate 0 looks for a new rate."""
+"""The time in milliseconds after which a copy with the rate 0 checks whether the rate has
+changed."""
 
 Placed: TypeAlias = Mapping[PartitionId, tuple[FetchSource, Key]]
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """One copy for `/status`."""
+    """The state of one copy, for `/status`."""
 
     missing_bytes: int | None
     """An estimate of the bytes that the copy lacks; None while a job works on its log."""
     waits_for: CopyPause
-    """The reasons why the copy waits; empty if it goes on."""
+    """The reasons why the copy waits; empty if it continues."""
 
 
 class Copies:
@@ -81,7 +84,8 @@ class Copies:
         self._choose = choose
         self._queue = CopyQueue()
         self._free_until_ms: dict[PartitionId, int] = {}
-        """The times until which leaders possibly await partitions that were caught up."""
+        """For each partition that was caught up a moment ago, the time until which its leader
+        possibly waits for it."""
         self.is_out_of_room = False
         """True while copies pause because the disk is nearly full."""
         self._is_watching = False
@@ -101,8 +105,8 @@ class Copies:
         return found
 
     def came(self, source: FetchSource, key: Key, *, was_caught_up: bool) -> None:
-        """Note a partition that is copied from now on. `was_caught_up` is True if it comes from
-        DATA."""
+        """Add a partition that is copied from now on. `was_caught_up` is True if it was fetched on
+        DATA before."""
         if was_caught_up:
             now_ms = self._world.clock.monotonic_ms()
             self._free_until_ms[key.partition] = now_ms + REPLICA_LAG_TIME_MAX_MS
@@ -111,13 +115,13 @@ class Copies:
             self._world.soon(self._watch)
 
     def left(self, source: FetchSource, partition: PartitionId) -> None:
-        """Note that a partition is no longer copied from this source."""
+        """Remove a partition that is no longer copied from this source."""
         source.throttled.pop(partition, None)
         self._free_until_ms.pop(partition, None)
         self._apply(self._queue.leave(partition))
 
     def advanced(self, source: FetchSource, key: Key, replica: Replica) -> None:
-        """Note that all records of a copy are durable."""
+        """Handle a copy whose received records are all durable."""
         lag = source.fetch.lag_of(key)
         if lag is not None:
             move = self._queue.sized(
@@ -128,13 +132,13 @@ class Copies:
                 self._pause_for_room(source, key, replica)
 
     def received(self, source: FetchSource, replica: Replica, size_bytes: int) -> None:
-        """Note the records of a copy in an answer."""
+        """Handle the records of a copy in an answer."""
         source.pace.answered(self._world.clock.monotonic_ms())
         if self._is_limited(replica):
             self._limit.take(size_bytes)
 
     def give_up_places(self, source: FetchSource) -> None:
-        """Let other copies go first while the leader of this source does not answer, or refuses."""
+        """Let other copies run first while the leader of this source does not answer or refuses."""
         has_changed = True
         while has_changed:
             has_changed = False
@@ -179,7 +183,8 @@ class Copies:
         return self._limit.is_limited(replica) and not self._is_exempt(replica)
 
     def _is_exempt(self, replica: Replica) -> bool:
-        """Return True if acknowledgements can wait for a replica, so that nothing may hold it."""
+        """Return True if acknowledgements can wait for a replica, so that it must not be
+        delayed."""
         until_ms = self._free_until_ms.get(replica.partition_id, 0)
         return replica.is_in_sync or until_ms > self._world.clock.monotonic_ms()
 
@@ -197,7 +202,7 @@ class Copies:
     # Once a second, while there are copies.
 
     def _watch(self) -> None:
-        """Look at the free space, and at copies that have become in sync while they waited."""
+        """Check the free space, and the copies that have become in sync while they waited."""
         copies = [
             (source, key, source.replicas[partition])
             for partition, (source, key) in self._placed.items()
@@ -235,7 +240,7 @@ class Copies:
 
 
 def is_short(space: DiskSpace, was_short: bool) -> bool:
-    """Return True if copies must pause. They go on when a tenth more than the limit is free, so
-    that they do not change all the time."""
+    """Return True if copies must pause. They continue only when a tenth more than the limit is
+    free, so that they do not pause and continue all the time."""
     needed = min(ROOM_MIN_BYTES, space.total_bytes // ROOM_MIN_SHARE)
     return space.usable_bytes < (needed + needed // 10 if was_short else needed)

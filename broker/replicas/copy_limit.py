@@ -1,9 +1,9 @@
-"""The limit on the copies that this broker sends, or receives, with the settings in force.
+"""The replication throttle of this broker, for the copies that it sends or those that it receives.
 
-A replica is limited if its topic's list names it and the broker has a rate (`replication/throttle`
-has the bucket). The settings are read at every use, so a change applies at once, also to a copy
-that is under way. Callers ask only for copies: replicas that are in sync, or for which the high
-watermark waits, are never limited.
+A replica is throttled if `*.replication.throttled.replicas` of its topic names it and the broker
+has a rate (`replication/throttle` has the bucket). The settings are read at every use, so a change
+applies at once, even to a running copy. Callers use the limit only for copies. Replicas that are in
+sync, or for which the high watermark waits, are never limited.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CopyLimit:
         return self._throttle.room(self._rate, self._clock.monotonic_ms())
 
     def take(self, size_bytes: int) -> None:
-        """Note bytes that a limited replica has copied."""
+        """Take bytes that a limited replica has copied out of the bucket."""
         self._throttle.take(size_bytes, self._rate, self._clock.monotonic_ms())
 
     def wait_ms(self) -> int | None:

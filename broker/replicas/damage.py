@@ -61,7 +61,7 @@ class Damage(BaseReplicaListener):
         self._files.run(mark.perform, lambda _: None, failed)
 
     def gone(self, replica: Replica) -> None:
-        """Report the remaining damaged partitions if this partition was one of them."""
+        """If this was one of the damaged partitions, report the remaining ones."""
         if replica.topic_partition in self._reported:
             self._say()
 

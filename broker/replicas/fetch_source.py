@@ -35,7 +35,8 @@ class FetchSource:
         self.throttled: dict[PartitionId, Key] = {}
         """The partitions that wait for the rate."""
         self.wake_ms: int | None = None
-        """The time at which a copy can go on that waits for its rate, or rests."""
+        """The time at which a copy of this source can continue, after it has waited for its rate or
+        paused."""
         self.is_pump_wanted = False
 
     @property

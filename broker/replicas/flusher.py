@@ -36,7 +36,7 @@ class FlushListener(Protocol):
     """The interface to the object that is notified of fsyncs, in the event loop (`replicas`)."""
 
     def flushed(self, log: Log) -> None:
-        """Note that the recovery point of the log has moved."""
+        """Handle a changed recovery point of the log."""
 
 
 class Flusher:
@@ -93,8 +93,8 @@ class Flusher:
             self._soon(self._start)
 
     def keep_apart(self, log: Log, is_apart: bool) -> None:
-        """Choose whether the separate worker fsyncs this log, or the others together with other
-        logs."""
+        """Choose the worker for this log: the separate worker, or the other workers, which fsync it
+        together with other logs."""
         if is_apart:
             self._apart.add(log)
         else:
@@ -105,7 +105,7 @@ class Flusher:
 
         Drain before you rename a log's folder or truncate the log. An fsync writes indexes and
         producer snapshots by their path. A snapshot that is written after a truncation would
-        describe batches that are gone.
+        describe truncated batches.
         """
         if any(log in self._in_flight for log in logs):
             self._drains.append((logs, done))
@@ -201,8 +201,8 @@ class Flusher:
         worker.run(job, done, failed)
 
     def _go_on(self) -> None:
-        """Call waiting drains and fsync the logs that were marked in the meantime, because a worker
-        is free."""
+        """Call waiting drains, and fsync the logs that were marked in the meantime. A worker is
+        free now."""
         if self._drains:
             self._drained()
         if self._marked:

@@ -32,8 +32,8 @@ class FolderRules:
         """Return True if another broker leads the partition and this one is neither in sync nor
         eligible.
 
-        That leader was in sync or eligible, so it has all acknowledged records. Otherwise a person
-        elected it and knew that records can be missing.
+        That leader was in sync or eligible, so it has all acknowledged records. The exception is a
+        leader that an operator has elected, knowing that records can be missing.
         """
         me = self._settings.config.node_id
         counts = me in (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
@@ -82,9 +82,9 @@ class FolderRules:
     def _includes_registration(self, image: MetadataImage) -> bool:
         """Return True if the image includes this broker's registration.
 
-        Such an image also includes all changes that were committed when this broker's folders were
-        created. An older image does not show a replica that was assigned to this broker later and
-        is in sync by now.
+        Only such an image may decide which folders are removed, because it includes all changes
+        that were committed when this broker created its folders. By an older image the folder of a
+        replica that was assigned to this broker later would be removed.
         """
         return image.end_offset > self._broker_epoch
 

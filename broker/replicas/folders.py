@@ -125,7 +125,7 @@ class Folders:
         departed = self.rules.departed(self._logs.logs, image)
         for one in departed:
             # An opened log has the broker's settings, and the topic can have its own delay.
-            self._logs.logs[one].config = self._log_config(one.topic, image)
+            self._logs.logs[one].use(self._log_config(one.topic, image))
         removal = self._logs.begin_removal(departed)
         if removal is not None:
             self._take_renamed(removal, removal.perform(), departed)
@@ -200,7 +200,7 @@ class Folders:
             self._begin()
 
     def retry_forgetting(self) -> None:
-        """Retry to delete the folders that a full disk has kept in the checkpoint."""
+        """Delete again the folders that stay in the checkpoint because the disk was full."""
         if self._unforgotten:
             self.change((), (), MetadataImage(), lambda made: None)
 
@@ -236,7 +236,7 @@ class Folders:
     def _take_renamed(
         self, removal: FolderRemoval, done: RenamedFolders, departed: Sequence[TopicPartition]
     ) -> None:
-        """Note the renamed folders. The folders of `departed` partitions stay for a while."""
+        """Record the renamed folders. Those of `departed` partitions are deleted later."""
         self._unforgotten += self._logs.removed(removal, done, departed, self._clock.now_ms())
         for topic_partition, error in done.refused.items():
             if topic_partition not in self._not_removed:
@@ -302,7 +302,7 @@ class Folders:
         ] + self.rules.departed_damaged(topic, image)
 
     def _put_aside(self, removal: FolderRemoval, done: RenamedFolders) -> None:
-        """Note the damaged logs whose folders were renamed. They can be created again.
+        """Record the damaged logs whose folders were renamed. They can be created again.
 
         The renamed folders are never read or deleted. A log whose rename was rejected stays
         offline.

@@ -228,8 +228,8 @@ class FollowerLogs:
     def _truncation_failed(
         self, replica: Replica, error: Exception, again: Callable[[], None]
     ) -> None:
-        """Retry after a disk error. A damaged log goes out of service when a leader epoch
-        starts."""
+        """Retry a truncation after a disk error. If the log is damaged, it goes out of service when
+        a leader epoch starts."""
         logger.error(
             "a follower's log could not be truncated",
             extra=fields(partition=replica.topic_partition, error=error),

@@ -5,9 +5,9 @@ One pure `LeaderFetch` for each leader and link decides. This module sends its f
 before the next fetch on that link, because that fetch acknowledges them.
 
 A partition is fetched on exactly one of the two links (decision 0131). DATA has the partitions that
-are in sync, and those that have caught up. CATCH_UP has the others, so that their bytes and fsyncs
-delay no acknowledgement. A partition that has caught up moves to DATA when DATA can send its next
-fetch. Until then it is fetched on CATCH_UP, so its fetches never pause.
+are in sync, and those that have caught up. CATCH_UP has all other partitions, so that their bytes
+and fsyncs delay no acknowledgement. A partition that has caught up moves to DATA when DATA can send
+its next fetch. Until then it is fetched on CATCH_UP, so its fetches never pause.
 """
 
 from __future__ import annotations
@@ -99,21 +99,22 @@ class Followers(BaseReplicaListener):
     # Notifications from `Replicas`.
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Note a new role: stop to fetch from the former leader and begin with the present one."""
+        """Handle a new role: stop fetching from the former leader, and start fetching from the
+        present one."""
         self._leave(replica)
         self._begin(replica)
 
     def gone(self, replica: Replica) -> None:
-        """Note that this broker has no replica of the partition any more."""
+        """Stop fetching a partition, because this broker has no replica of it any more."""
         self._leave(replica)
 
     def written(self, replica: Replica) -> None:
-        """Count the appends for which copies make way."""
+        """Count an append, because copies pause while other partitions are written."""
         if replica.is_in_sync:
             self.copies.others_count += 1
 
     def durable_advanced(self, replica: Replica) -> None:
-        """Note that more of the log is durable, so that the next fetch can possibly be sent."""
+        """Handle a longer durable part of the log. The next fetch can possibly be sent now."""
         role = replica.state.role
         if not isinstance(role, FollowerRole) or replica.is_busy or not replica.is_all_durable:
             return
@@ -129,7 +130,7 @@ class Followers(BaseReplicaListener):
         self._pump(source)
 
     def _begin(self, replica: Replica) -> None:
-        """Start to fetch when the whole log is durable, because the first fetch acknowledges the
+        """Start fetching when the whole log is durable, because the first fetch acknowledges the
         log."""
         role = replica.state.role
         if isinstance(role, FollowerRole) and replica.is_all_durable:
@@ -137,8 +138,8 @@ class Followers(BaseReplicaListener):
             self._place(replica, self._source(role.leader, kind))
 
     def _has_catch_up(self, leader: int) -> bool:
-        """Return True if a leader keeps two links apart. One of 1.0.0-rc1 knows a follower by its
-        node id alone, so a second session would end the first one."""
+        """Return True if a leader can keep a second session for CATCH_UP. A leader of 1.0.0-rc1
+        identifies a follower only by its node id, so a second session would end the first one."""
         return self._ports.replicas.supports(leader, LEVEL_4_0_IV2)
 
     def _source(self, leader: int, kind: LinkKind) -> FetchSource:
@@ -173,7 +174,7 @@ class Followers(BaseReplicaListener):
         return replica.log.log_start_offset if reported is None else reported
 
     def _leave(self, replica: Replica) -> LinkKind | None:
-        """Fetch a partition no more. Return the link that had it."""
+        """Stop fetching a partition. Return the kind of the link on which it was fetched."""
         source, key = self._placed.pop(replica.partition_id, (None, None))
         if source is None or key is None:
             return None
@@ -206,7 +207,8 @@ class Followers(BaseReplicaListener):
             self._pump_soon(self._source(source.leader, LinkKind.DATA))
 
     def _take_over(self, source: FetchSource) -> None:
-        """Move the partitions that have caught up to the next fetch on DATA."""
+        """Move the partitions that have caught up to DATA, so that the next fetch on DATA names
+        them."""
         other = self._sources.get((source.leader, LinkKind.CATCH_UP))
         if other is None or source is other or not other.caught_up:
             return
@@ -255,7 +257,7 @@ class Followers(BaseReplicaListener):
         )
 
     def _rests(self, source: FetchSource, now_ms: int) -> bool:
-        """Return True if the copies of a source rest now. The alarm ends the rest."""
+        """Return True if the copies of a source pause now. The alarm ends the pause."""
         until_ms = self.copies.rest_until_ms(source)
         if until_ms <= now_ms:
             return False

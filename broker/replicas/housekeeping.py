@@ -37,7 +37,7 @@ file with two fsyncs."""
 CLEANER_BACKOFF_MS_MIN = 10
 
 SET_AHEAD_MS_MIN = 60_000
-"""If the wall clock gains this many milliseconds between two expiry runs, it was set and not
+"""If the wall clock gains this many milliseconds between two expiry runs, it was set and not merely
 adjusted."""
 
 LOOP_LAG_MS_MAX = 200
@@ -145,7 +145,8 @@ class Housekeeping:
             replica.flush_if_due(now_ms)
 
     def _checkpoint(self) -> None:
-        """Fsync all logs, and write a checkpoint of the recovery points of the fsync before."""
+        """Write a checkpoint with the recovery points so far. Then fsync all logs, for the next
+        checkpoint."""
         replicas = self._replicas
         replicas.flush_all()
         now = {

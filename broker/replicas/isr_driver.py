@@ -1,9 +1,9 @@
 """Sends the leaders' proposals of in-sync replicas to the active controller.
 
 All proposals of one iteration of the event loop are sent in one AlterPartition request. The
-response only ends the wait for it. The in-sync replicas themselves come from the metadata log alone
-(decision 0029). A missing response, or a response without the partition, counts as an error of the
-proposal.
+response only ends the wait for the response. The in-sync replicas themselves come from the metadata
+log alone (decision 0029). If the response is missing, or does not contain the partition, the
+proposal has failed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from protocol.wire.schema import Message
 ALTER_PARTITION_VERSION = BETWEEN_BROKERS[ApiKey.ALTER_PARTITION][-1]
 
 LOOK_MS = 500
-"""The interval in milliseconds at which leaders look for followers that have fallen behind. It is a
+"""The interval in milliseconds at which leaders check whether followers have fallen behind. It is a
 tenth of `replica.lag.time.max.ms`."""
 
 Proposed = tuple[Replica, IsrProposal]
@@ -81,7 +81,7 @@ class IsrDriver:
         self._is_stopped = True
 
     def heard(self, replica: Replica) -> None:
-        """Note a follower's progress. A follower that is not in sync can have caught up."""
+        """Handle a follower's progress. A follower that is not in sync can have caught up."""
         if replica.state.has_outsiders:
             self.look(replica)
 

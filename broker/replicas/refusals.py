@@ -19,7 +19,7 @@ milliseconds."""
 
 
 def note_refusals(metrics: Metrics, die: Callable[[str], object]) -> WriteFailed:
-    """Return a function that counts rejected appends, and stops the process if the disk has
+    """Return a function that counts rejected appends, and ends the process if the disk has
     failed."""
 
     def write_failed(topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:

@@ -40,27 +40,25 @@ class ReplicaListener(Protocol):
     such as the followers of this broker and the service for its followers."""
 
     def changed(self, replica: Replica, change: RoleChange) -> None:
-        """Note that the replica entered a new role and its log end offset is current.
+        """Handle a new role of the replica. The replica's log end offset is current.
 
         Requests that waited under the old role have been failed.
         """
 
     def gone(self, replica: Replica) -> None:
-        """Note that this broker has no replica of the partition any more."""
+        """Handle that this broker has no replica of the partition any more."""
 
     def written(self, replica: Replica) -> None:
-        """Note that records were appended. This is called before their fsync on this broker
-        starts."""
+        """Handle appended records. This is called before their fsync on this broker starts."""
 
     def durable_advanced(self, replica: Replica) -> None:
-        """Note that more of this replica's log is durable."""
+        """Handle a longer durable part of this replica's log."""
 
     def moved(self, replica: Replica) -> None:
-        """Note that the high watermark or the log start offset has moved."""
+        """Handle a changed high watermark or log start offset."""
 
     def damaged(self, replica: Replica) -> None:
-        """Note that the log was found damaged. It stays in service until another broker leads the
-        partition."""
+        """Handle a damaged log. It stays in service until another broker leads the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +112,11 @@ class Replica:
         self.state = state
         self.is_internal = is_internal
         self.is_shared = False
-        """True if the metadata names other replicas. Then the listeners are notified of appends."""
+        """True if the metadata names other replicas too. In this case the listeners are notified of
+        appends."""
         self.is_busy = False
-        """True while the log is being truncated. Then nothing is read or appended, and the role
-        does not change.
+        """True while the log is being truncated. In the meantime nothing is read or appended, and
+        the role does not change.
 
         The replica takes the role in the newest metadata when the job is done. So each change of a
         role must go through `Replicas._assign`.
@@ -168,9 +167,10 @@ class Replica:
     def epoch_at(self, offset: int) -> int:
         """Return the leader epoch in which the record at an offset was written.
 
-        This is not always the current epoch. A client that knows an older epoch would take the
-        current epoch for a truncation, and on a quiet topic it would wait forever. At an offset
-        without a record, return the current epoch, which the next record at this offset will have.
+        This is not always the current epoch. If a client that knows an older epoch got the current
+        one, it would assume that the log was truncated, and on a topic without writes it would wait
+        forever. At an offset without a record, return the current epoch, which the next record at
+        this offset will have.
         """
         log = self.log
         if not log.log_start_offset <= offset < log.log_end_offset:
@@ -230,8 +230,8 @@ class Replica:
         return log.written_end_offset
 
     def on_written(self) -> None:
-        """Note an append. It is durable after the fsync, or at once if the topic does not wait for
-        fsyncs."""
+        """Handle an append. It is durable after the fsync, or at once if the topic does not wait
+        for fsyncs."""
         if self.is_shared:
             # Notify the listeners before the fsync on this broker, so that all replicas fsync at
             # the same time.
@@ -240,7 +240,7 @@ class Replica:
         if self.log.config.is_flushed_before_ack:
             self._ports.flusher.mark(self.log)
             return
-        self.on_durable(self.durable_end())
+        self.on_durable()
         self.flush_if_due(self._ports.clock.now_ms())
 
     def flush_if_due(self, now_ms: int) -> None:
@@ -248,9 +248,9 @@ class Replica:
         if self.log.is_flush_due(now_ms):
             self._ports.flusher.mark(self.log)
 
-    def on_durable(self, end_offset: int) -> None:
-        """Note that the log is durable up to an offset. Move the high watermark if it waited for
-        this."""
+    def on_durable(self) -> None:
+        """Handle that more of the log is durable. Move the high watermark if it waited for this."""
+        end_offset = self.durable_end()
         self.state.advance_durable_end(end_offset)
         self.durable.reached(end_offset)
         self.take_over()
@@ -275,7 +275,7 @@ class Replica:
                 self._moved()
 
     def on_trimmed(self) -> None:
-        """Note a new log start offset after records were deleted."""
+        """Handle a new log start offset after records were deleted."""
         self.state.trimmed(self.log.log_start_offset)
         if self.is_shared:
             self._moved()
@@ -301,12 +301,12 @@ class Replica:
         return self.durable_end() == self.log.log_end_offset
 
     def on_learned(self, high_watermark: int) -> None:
-        """Note the high watermark in a leader's response."""
+        """Handle the high watermark in a leader's response."""
         self.state.learned(high_watermark, self.log.written_end_offset)
         self.take_over()
 
     def truncated(self) -> None:
-        """Note that a follower's log was truncated or reset."""
+        """Handle the end of a truncation or reset of a follower's log."""
         self.state.advance_durable_end(self.durable_end())
         self.on_learned(self.log.high_watermark)
 

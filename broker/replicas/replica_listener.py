@@ -17,10 +17,10 @@ class LeadershipListener(Protocol):
     (`node/serving`)."""
 
     def lost(self, replica: Replica) -> None:
-        """Note that this broker does not lead the partition any more."""
+        """Handle that this broker does not lead the partition any more."""
 
     def led_late(self) -> None:
-        """Note that a leadership began later than its commit, because the log was being
+        """Handle a leadership that began later than its commit, because the log was being
         truncated."""
 
 

@@ -160,14 +160,14 @@ class Replicas:
     # Fsyncs.
 
     def flushed(self, log: Log) -> None:
-        """Note that the log's recovery point has moved."""
+        """Handle a changed recovery point of a log."""
         replica = self._by_log.get(log)
         if replica is not None:
-            replica.on_durable(replica.durable_end())
+            replica.on_durable()
 
     def flush_apart(self, replica: Replica, is_apart: bool) -> None:
-        """Choose whether the separate worker fsyncs a replica's log, or the others together with
-        other logs."""
+        """Choose the worker that fsyncs a replica's log: the separate worker, or the other workers,
+        which fsync it together with other logs."""
         self._flusher.keep_apart(replica.log, is_apart)
 
     def flush_all(self) -> None:
@@ -242,7 +242,8 @@ class Replicas:
             self._folders.change((), topics, self._image, finish)
 
     def _remove_departed(self, made: CreatedLogs) -> None:
-        """Remove replicas that were taken away while their folders were created."""
+        """Remove replicas from this broker whose partitions were assigned to other brokers while
+        their folders were created."""
         departed = self._departed([TopicPartition(made.topic.name, one) for one in made.logs])
         if departed:
             retired = self._retire_replicas(departed)
@@ -255,8 +256,8 @@ class Replicas:
         return self._folders.rules.departed(here, self._image) if here else []
 
     def _retire_replicas(self, departed: Sequence[TopicPartition]) -> list[Log]:
-        """Take replicas out of service that were taken away. Return their logs, which must not be
-        fsynced any more."""
+        """Take replicas out of service whose partitions are no longer assigned to this broker.
+        Return their logs, which must not be fsynced any more."""
         held = [self._held.get(one.topic, NOTHING_HELD).get(one.partition) for one in departed]
         return [
             self._take_out(replica, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -369,7 +370,7 @@ class Replicas:
                 self.unmade.pop(topic_partition, None)
         self._elsewhere.update(others)
         for replica in self._held.get(topic.name, NOTHING_HELD).values():
-            replica.log.config = config
+            replica.log.use(config)
             if not replica.is_busy:
                 self._assign(replica, topic, image.end_offset)
         return others
@@ -398,7 +399,7 @@ class Replicas:
     # Damaged logs.
 
     def read_failed(self, replica: Replica, error: Exception) -> None:
-        """Note a failed read of a log. The log can be damaged."""
+        """Handle a failed read of a log. The log can be damaged."""
         if is_damage(error):
             self.found_damaged(replica, str(error))
 
@@ -422,7 +423,8 @@ class Replicas:
             listener.damaged(replica)
 
     def _give_up_damaged(self) -> list[Log]:
-        """Take damaged replicas out of service that another broker leads. Return their logs.
+        """Take damaged replicas of partitions that another broker leads out of service. Return
+        their logs.
 
         This happens only when a leader epoch of that broker begins. If this broker fetched from the
         end of its damaged log earlier in the epoch, the leader could propose it as in sync although

@@ -1,24 +1,24 @@
-"""Rests between the answers of a copy, while other partitions of the broker are written.
+"""Makes copies of replicas pause between answers while other partitions of the broker are written.
 
-This module is pure. A copy without a rate takes all the time of the disk and of the event loop that
-it gets. Records of other partitions wait for both, and their acknowledgements with them. So after
-each answer that this broker has appended and fsynced, the copy rests for a multiple of the time
-that this took. The time is measured, so on a slow or loaded machine the rests are longer. Beside
-writes, copies take at most one part in `1 + REST_FACTOR` of the time. Without writes, they do not
-rest.
+This module is pure. A copy without a rate limit takes all the time of the disk and of the event
+loop that it can get. Appends to other partitions, and their acknowledgements, would wait. So after
+this broker has appended and fsynced an answer, the copy pauses for a multiple of the time that this
+took. The time is measured, so on a slow or loaded machine the pauses are longer. While other
+partitions are written, copies take at most one part in `1 + REST_FACTOR` of the time. Otherwise
+copies do not pause.
 """
 
 from __future__ import annotations
 
 REST_FACTOR = 2
-"""The length of a rest, as a multiple of the time that the last answer took."""
+"""The length of a pause, as a multiple of the time that the last answer took."""
 
 REST_MS_MAX = 200
-"""The longest rest in milliseconds. One slow fsync must not stop a copy for long."""
+"""The longest pause in milliseconds. One slow fsync must not stop a copy for long."""
 
 
 class CopyPace:
-    """The rests of the copies on one link."""
+    """The pauses of the copies on one link."""
 
     __slots__ = ("_answered_ms", "_others_then", "_rest_until_ms")
 
@@ -28,11 +28,12 @@ class CopyPace:
         self._rest_until_ms = 0
 
     def answered(self, now_ms: int) -> None:
-        """Note that an answer with records has arrived."""
+        """Record that an answer with records has arrived."""
         self._answered_ms = now_ms
 
     def rest_until_ms(self, others_count: int, now_ms: int) -> int:
-        """Return the time before which no request should be sent. All records must be durable.
+        """Return the time before which no request should be sent. Call this when all received
+        records are durable.
 
         `others_count` is the number of appends to partitions that are not copied, since the start.
         """

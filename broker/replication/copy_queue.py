@@ -1,12 +1,12 @@
 """The queue of large copies: a broker copies only a few partitions with many missing bytes at once.
 
-This module is pure. Copies that run side by side share the disk and the network, so all of them end
-late, and no partition has its new replica in between. Here the first ones end early. Small copies
-never wait, because a partition with few missing bytes is in sync soon.
+This module is pure. Copies that run at the same time share the disk and the network, so all of them
+would end late. With a queue, the first copies end early and their partitions get their new replicas
+early. Small copies never wait, because a partition with few missing bytes is in sync soon.
 
 Internal topics go first, because groups and transactions depend on them. Then the smallest copy
-goes first. A running copy keeps its place, except that an internal topic takes the place of another
-topic. The follower decides alone, so no client has to live for the rest of a plan to go on.
+goes first. A running copy continues, unless a copy of an internal topic needs its slot. The
+follower alone decides the order, so a reassignment does not depend on a running client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LargeCopy:
 
 @dataclass(frozen=True, slots=True)
 class QueueMove:
-    """The copies that must pause, and those that can go on."""
+    """The copies that must pause, and the copies that can continue."""
 
     paused: tuple[PartitionId, ...] = ()
     resumed: tuple[PartitionId, ...] = ()
@@ -43,7 +43,7 @@ NOTHING = QueueMove()
 
 
 class CopyQueue:
-    """The large copies of one broker: those that run, and those that wait."""
+    """The large copies of one broker: the running ones and the waiting ones."""
 
     __slots__ = ("_running", "_waiting")
 
@@ -53,11 +53,12 @@ class CopyQueue:
 
     @property
     def running(self) -> tuple[PartitionId, ...]:
-        """The large copies that run."""
+        """The large copies that are running and not waiting in the queue."""
         return tuple(self._running)
 
     def sized(self, partition: PartitionId, missing_bytes: int, *, is_internal: bool) -> QueueMove:
-        """Note how many bytes a copy lacks. A copy that is no longer large leaves the queue."""
+        """Set the number of bytes that a copy still lacks. A copy that is no longer large leaves
+        the queue."""
         if missing_bytes <= LARGE_BYTES:
             return self.leave(partition)
         copy = LargeCopy(not is_internal, missing_bytes, partition)
@@ -82,8 +83,8 @@ class CopyQueue:
     def leave(self, partition: PartitionId) -> QueueMove:
         """Remove a copy that has ended, or that cannot go on for now.
 
-        A copy whose leader does not answer leaves too. Otherwise it would keep its place from
-        copies that could go on.
+        A copy whose leader does not answer leaves too. Otherwise it would keep a slot that another
+        copy could use.
         """
         if self._waiting.pop(partition, None) is not None:
             return QueueMove(resumed=(partition,))

@@ -68,9 +68,9 @@ def is_comparable(
 ) -> bool:
     """Return True if the leader can compare the end of a follower's log with its own log.
 
-    It cannot if the follower ends at the leader's log start offset and the leader has deleted the
-    whole last epoch of the follower. Then both logs can have had different records at the last
-    offsets of that epoch.
+    The comparison is impossible if the follower's log ends at the leader's log start offset and the
+    leader has deleted the whole last epoch of the follower. In this case the two logs can have had
+    different records at the last offsets of that epoch.
     """
     if last_epoch == NO_LEADER_EPOCH or fetch_offset > log_start_offset:
         return True
@@ -81,9 +81,9 @@ def is_comparable(
 def common_end(epochs: Epochs, log_end_offset: int, leaders: EpochEnd) -> int:
     """Return the exclusive end up to which a follower may keep its log after a leader's answer.
 
-    The epoch can end at different offsets in both logs. The lower offset counts. If the follower's
-    log does not have the epoch, it keeps all records up to the end of its next older epoch and asks
-    the leader again.
+    The epoch can end at different offsets in the two logs, and the result is the lower one. If the
+    follower's log does not have the epoch, it keeps all records up to the end of its next older
+    epoch and asks the leader again.
     """
     own = EpochEnd(*epochs.end_offset_for(leaders.epoch, log_end_offset, NO_LEADER_EPOCH))
     if own == UNKNOWN:

@@ -7,8 +7,9 @@ Their responses contain only partitions with records, with an error, or with a m
 or log start offset. Session id 0 in a response means that there is no session. Every client accepts
 this, so the broker never has to keep a session.
 
-Sessions are ordered by their last use. A new session takes a free place. If no place is free, it
-replaces the session that was unused for the longest time, if that was for at least two minutes.
+Sessions are ordered by their last use. If the number of sessions is at its limit, a new session
+replaces the session that was unused for the longest time, provided that it was unused for at least
+two minutes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class CachedPartition:
         )
 
     def told(self, answer: PartitionData) -> None:
-        """Note the answer for this partition. After an error, the next response contains the
+        """Record the answer for this partition. After an error, the next response contains the
         partition again."""
         is_odd = answer.error_code or answer.diverging_epoch is not None
         self.high_watermark = -1 if is_odd else answer.high_watermark
@@ -77,7 +78,7 @@ class FetchSession:
         self.partitions: dict[Key, CachedPartition] = {}
 
     def told(self, topic: str, answer: PartitionData) -> None:
-        """Note the answer for a partition. A partition with records goes to the end, so that no
+        """Record the answer for a partition. A partition with records goes to the end, so that no
         partition starves."""
         key = (topic, answer.partition_index)
         cached = self.partitions.get(key)
@@ -118,8 +119,8 @@ class FetchSessions:
         """Return the session of an incremental request; None for a full request.
 
         A full request closes the session that it names. Raises ApiError for an unknown session and
-        for an epoch out of order. The client then sends a full request. A session of another user
-        is unknown.
+        for an epoch out of order. After the error the client sends a full request. A session of
+        another user is treated as unknown.
         """
         session = self._sessions.get(session_id)
         if session is not None and session.owner != owner:

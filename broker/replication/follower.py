@@ -75,7 +75,7 @@ class LeaderFetch:
         """The partitions in the leader's session, as they were last named."""
         self._forgotten: dict[PartitionId, None] = {}
         self._owed: dict[PartitionId, None] = {}
-        """The partitions with appended records that are not fsynced yet."""
+        """The partitions with appended records that are not fsynced yet, in order."""
         self._timers: Timers[TrackedPartition] = Timers()
         self._session_id = NO_SESSION
         self._session_epoch = FULL_EPOCH
@@ -99,8 +99,8 @@ class LeaderFetch:
         return self._backoff_until_ms or self._timers.next_deadline_ms
 
     def is_free(self, now_ms: int) -> bool:
-        """Return True if a request can be sent now, because no request, fsync or wait after a
-        failure is in progress."""
+        """Return True if a request can be sent now: no request or fsync is in progress, and the
+        wait after a failure is over."""
         if self._in_flight is not None or self._owed:
             return False
         return self._backoff_until_ms is None or now_ms >= self._backoff_until_ms
@@ -122,19 +122,19 @@ class LeaderFetch:
         return None if tracked is None else tracked.log_start_offset
 
     def follow(self, one: Followed) -> None:
-        """Start to fetch a partition. This replaces an older epoch of the same partition."""
+        """Start fetching a partition. This replaces an older epoch of the same partition."""
         partition = one.key.partition
         self._take_out(partition)
         self._tracked[partition] = TrackedPartition(one)
         self._changed[partition] = None
 
     def drop(self, key: Key) -> None:
-        """Stop to fetch a partition. Another epoch of the partition is not affected."""
+        """Stop fetching a partition. Another epoch of the partition is not affected."""
         if self._find(key) is not None:
             self._take_out(key.partition)
 
     def pause(self, key: Key, why: CopyPause) -> None:
-        """Leave a partition out of requests until `resume` is called for all its reasons.
+        """Leave a partition out of requests until `resume` is called for every reason of the pause.
 
         An answer to a request that is in flight no longer applies to it.
         """
@@ -144,7 +144,8 @@ class LeaderFetch:
             self._let_go(key.partition)
 
     def resume(self, key: Key, why: CopyPause) -> None:
-        """End a pause. The next request names the partition if no other reason is left."""
+        """End a pause for one reason. If no other reason is left, the next request names the
+        partition."""
         tracked = self._find(key)
         if tracked is not None and why in tracked.pauses:
             tracked.pauses &= ~why
@@ -199,8 +200,8 @@ class LeaderFetch:
         )
 
     def on_answer(self, request_id: int, answer: FetchResponse, now_ms: int) -> list[Action]:
-        """Return the actions for a response, in order. A late response to an older request has
-        none.
+        """Return the actions for a response, in order. A late response to an older request causes
+        no actions.
 
         The driver performs all actions, fsyncs all appended logs together, and calls `synced` for
         each.
@@ -230,14 +231,14 @@ class LeaderFetch:
         return actions
 
     def failed(self, request_id: int, now_ms: int) -> None:
-        """Note that the request gets no response, because the link ended or it timed out. Start a
-        new session."""
+        """Handle a request that gets no response, because the link ended or the request timed out.
+        Start a new session."""
         if request_id == self._in_flight:
             self._in_flight = None
             self._start_over(now_ms)
 
     def synced(self, key: Key, end_offset: int) -> None:
-        """Note that the records from an `Append` action are durable up to `end_offset`."""
+        """Record that the records from an `Append` action are durable up to `end_offset`."""
         tracked = self._find(key)
         if tracked is None:
             return
@@ -245,8 +246,8 @@ class LeaderFetch:
         self._at(tracked, end_offset, tracked.epochs.latest)
 
     def truncated(self, key: Key, end_offset: int, last_epoch: int) -> None:
-        """Note a durable Truncate or Reset. `last_epoch` is the epoch of the last remaining batch,
-        or -1."""
+        """Record that a Truncate or Reset is done and durable. `last_epoch` is the epoch of the
+        last remaining batch, or -1."""
         tracked = self._find(key)
         if tracked is None:
             return
@@ -255,14 +256,14 @@ class LeaderFetch:
         self._at(tracked, end_offset, last_epoch)
 
     def trimmed(self, key: Key, log_start_offset: int) -> None:
-        """Note this replica's log start offset. The next request reports it to the leader."""
+        """Record this replica's log start offset. The next request reports it to the leader."""
         tracked = self._find(key)
         if tracked is not None and tracked.log_start_offset != log_start_offset:
             tracked.log_start_offset = log_start_offset
             self._changed[key.partition] = None
 
     def refused(self, key: Key, now_ms: int) -> None:
-        """Note that an append failed (a bad batch, a full disk). The same offset is fetched again
+        """Handle a failed append (a bad batch, a full disk). The same offset is fetched again
         later."""
         tracked = self._find(key)
         if tracked is not None:
@@ -270,7 +271,8 @@ class LeaderFetch:
             self._wait(tracked, now_ms)
 
     def begins_below(self, key: Key, start_offset: int) -> Reset | None:
-        """Note that the log is empty and must begin with the leader's batch at `start_offset`."""
+        """Handle an empty log that must begin with the leader's batch at `start_offset`. Return the
+        reset that does this, or None."""
         tracked = self._find(key)
         if tracked is None:
             return None
@@ -332,8 +334,8 @@ class LeaderFetch:
             f"{tracked.key}: {end_offset} is below the committed {tracked.verified_end}"
         )
         if end_offset <= leaders_start:
-            # The leader has deleted all records that could show whether the rest of this log
-            # agrees.
+            # The leader has deleted all records that could show whether this log agrees with its
+            # log.
             return self._reset(tracked, leaders_start)
         tracked.is_busy = True
         return Truncate(tracked.key, end_offset)
@@ -364,7 +366,7 @@ class LeaderFetch:
         self._changed.pop(partition, None)
 
     def _let_go(self, partition: PartitionId) -> None:
-        """Let the next request remove a partition from the leader's session, if it is there."""
+        """Let the next request remove a partition from the leader's session if necessary."""
         if self._held.pop(partition, None) is not None:
             self._forgotten[partition] = None
 

@@ -11,8 +11,8 @@ from protocol.types import NO_OFFSET
 
 FAR_BYTES = 8 << 20
 FAR_MS = 2_000
-"""The number of missing bytes above which a partition is far behind, and the milliseconds after
-which it is far behind if it has not caught up."""
+"""The limits above which a partition is far behind: the missing bytes, and the time in milliseconds
+since it last had caught up."""
 
 
 class FollowerLag:
@@ -41,8 +41,8 @@ class FollowerLag:
 
     @property
     def has_caught_up(self) -> bool:
-        """True if this replica has durably all records below the leader's high watermark in the
-        last answer."""
+        """True if this replica has all records below the leader's high watermark in the last
+        answer, and they are durable."""
         return self._high_watermark != NO_OFFSET and self._end_offset >= self._high_watermark
 
     @property
@@ -54,7 +54,7 @@ class FollowerLag:
         )
 
     def answered(self, high_watermark: int, size_bytes: int, now_ms: int) -> None:
-        """Note an answer. The caller must call `reached` when its records are durable."""
+        """Record an answer. The caller must call `reached` when its records are durable."""
         self._high_watermark = high_watermark
         self._size_bytes = size_bytes
         self._answered_ms = now_ms
@@ -62,7 +62,7 @@ class FollowerLag:
             self._look()
 
     def reached(self, end_offset: int) -> None:
-        """Note the exclusive end of the durable records."""
+        """Record the exclusive end of the durable records."""
         count = end_offset - self._end_offset
         self._end_offset = end_offset
         if count > 0:

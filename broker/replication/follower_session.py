@@ -1,17 +1,19 @@
 """A leader's side of one follower: its requested partitions, and which of them have news.
 
 This module is pure. A session belongs to one follower's link and ends with it. The cost of a fetch
-depends on the partitions that it names and those with appends since, and not on all partitions that
-the follower fetches. An append marks the partition in the session of each follower. The first mark
-after a request was parked wakes the follower. So all appends of one iteration of the event loop
-wake it once.
+depends on the number of partitions that it names and of partitions with new records. It does not
+depend on the number of all partitions that the follower fetches. An append marks the partition in
+the session of each follower. The first mark after a request was parked wakes the follower. So all
+appends of one iteration of the event loop wake it once.
 
-There are two sets of marks. *Due* means that there can be records or an error to send. It wakes the
-follower. *Moved* means that only the high watermark or the log start offset has moved. It is sent
-with the next response. If it woke the follower, each append would cause two responses (KAFKA-9731).
+There are two kinds of marks. A partition is *due* if there can be records or an error to send. This
+mark wakes the follower. A partition has *moved* if only its high watermark or log start offset has
+changed. The change is sent with the next response. If this mark woke the follower too, each append
+would cause two responses (KAFKA-9731).
 
 `check_fetch` checks one partition of a fetch: first the epoch, then the role, the log start offset,
-and whether the logs diverge. Only after these checks does the fetch offset count as progress.
+and whether the logs diverge. Only after these checks is the fetch offset recorded as the follower's
+progress.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ class FetchVerdict:
     code: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
     is_again: bool = False
-    """True if the follower fetches the same offset again although there are more records. It
-    possibly cannot append them."""
+    """True if the follower fetches the same offset again although there are more records. The
+    follower possibly cannot append them."""
 
     @property
     def is_refusal(self) -> bool:
@@ -71,7 +73,7 @@ def check_fetch(
     follower: FollowerIdentity,
     now_ms: int,
 ) -> FetchVerdict:
-    """Check one partition of a fetch. If it is valid, note the follower's progress.
+    """Check one partition of a fetch. If it is valid, record the follower's progress.
 
     An error response also has the log start offset. With OFFSET_OUT_OF_RANGE, this offset
     distinguishes a follower below the leader's start from a follower above the leader's end, which
@@ -81,8 +83,8 @@ def check_fetch(
     if code is not ErrorCode.NONE:
         return FetchVerdict(code)
     if not state.is_replica(follower.node_id):
-        # This broker's metadata is old and will name the follower soon, or the follower is no
-        # longer a replica.
+        # Either this broker's metadata is old and will soon name the follower as a replica, or the
+        # follower is no longer a replica.
         return FetchVerdict(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if asked.fetch_offset < log.log_start_offset or not is_comparable(
         log.epochs,
@@ -131,8 +133,8 @@ class FollowerSession:
         self._due: dict[PartitionId, None] = {}
         self._moved: dict[PartitionId, None] = {}
         self._lost: set[PartitionId] = set()
-        """The partitions that the follower has named in another session, before an answer of this
-        session has said so."""
+        """The partitions that the follower has named in another session. They stay here until a
+        response of this session has reported this."""
         self._next_epoch = FULL_EPOCH
 
     def begin(
@@ -172,9 +174,9 @@ class FollowerSession:
     def lose(self, partition: PartitionId) -> bool:
         """Remove a partition that the same follower has named in another session.
 
-        The next response reports this with an error. If the request of the other session was a late
-        one, the follower then names the partition in this session again. Return True for the first
-        mark since the request was parked.
+        The next response reports this with an error. If the request in the other session was a late
+        one, the follower reacts by naming the partition in this session again. Return True for the
+        first mark since the request was parked.
         """
         if partition not in self.partitions:
             return False
@@ -203,7 +205,8 @@ class FollowerSession:
         return wakes
 
     def moved(self, partition: PartitionId) -> None:
-        """Note a moved high watermark or log start offset. The next response contains it."""
+        """Mark a partition whose high watermark or log start offset has changed. The next response
+        contains it."""
         if partition in self.partitions:
             self._moved[partition] = None
 
@@ -215,8 +218,8 @@ class FollowerSession:
         return list(self._due)
 
     def also(self) -> list[PartitionId]:
-        """Return the partitions whose high watermark or log start offset has moved, for a response
-        that is sent anyway."""
+        """Return the partitions whose high watermark or log start offset has changed, for a
+        response that is sent in any case."""
         return [one for one in self._moved if one not in self._due]
 
     def looked(self, partition: PartitionId) -> None:
@@ -226,15 +229,16 @@ class FollowerSession:
     def served(self, partition: PartitionId) -> None:
         """Remove the marks, because a response contains the partition.
 
-        A partition that does not fit into the response keeps its mark and its place.
+        A partition that does not fit into the response keeps its mark and its position in the
+        queue.
         """
         self._due.pop(partition, None)
         self._moved.pop(partition, None)
         self._lost.discard(partition)
 
     def put_out(self, partition: PartitionId) -> None:
-        """Remove a partition until it is named again, because it was forgotten, refused, or
-        diverges."""
+        """Remove a partition until the follower names it again, because the partition was forgotten
+        or refused, or its logs diverge."""
         self.partitions.pop(partition, None)
         self.served(partition)
 

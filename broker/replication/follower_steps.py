@@ -35,11 +35,12 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A partition to fetch, with the state of its log, which is fsynced completely."""
+    """A partition to fetch. All records in its log are fsynced."""
 
     key: Key
     epochs: Epochs
-    """The epochs of the log, always current. They are read again after a truncation."""
+    """The leader epochs of the log. The object always has their current state, also after a
+    truncation."""
     log_start_offset: int
     end_offset: int
 
@@ -100,8 +101,8 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Stop to fetch the partition, because the epoch is over. The metadata log will name the next
-    role."""
+    """Stop fetching the partition, because its leader epoch is over. The metadata log will assign
+    the next role."""
 
     key: Key
     code: ErrorCode

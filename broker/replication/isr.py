@@ -1,10 +1,10 @@
 """The in-sync replicas of one partition, as its leader knows them.
 
 This module is pure. The *committed* in-sync replicas come only from the replayed metadata log. A
-response to AlterPartition only ends the wait for it. The controller can already have accepted a
-proposed replica before the leader learns this. So such a replica is *joining* until the log shows a
-later partition epoch. Committed and joining replicas together are the maximal in-sync replicas, and
-the high watermark waits for all of them (KIP-497 describes the race).
+response to AlterPartition only ends the wait for this response. The controller can already have
+accepted a proposed replica before the leader learns this. So such a replica is *joining* until the
+log shows a later partition epoch. Committed and joining replicas together are the maximal in-sync
+replicas, and the high watermark waits for all of them (KIP-497 describes the race).
 
 Only one response shows that a proposal has changed nothing and never will: INELIGIBLE_REPLICA, if
 it was the only proposal in this partition epoch. If another proposal got no response, its request
@@ -41,7 +41,7 @@ class IsrProposal:
 
 
 class Isr:
-    """The committed and joining replicas, and the proposal that is possibly pending."""
+    """The committed and the joining replicas, and the proposal that is in progress, if any."""
 
     __slots__ = (
         "_awaits_log",
@@ -57,8 +57,8 @@ class Isr:
         self.settle(committed, partition_epoch)
 
     def settle(self, committed: Sequence[int], partition_epoch: int) -> None:
-        """Take the in-sync replicas of a partition epoch from the log. They decide all older
-        proposals."""
+        """Set the in-sync replicas of a partition epoch, as the log has them. All older proposals
+        are void."""
         self.committed = tuple(sorted(committed))
         self.partition_epoch = partition_epoch
         self.joining: tuple[int, ...] = ()
@@ -89,15 +89,15 @@ class Isr:
         )
 
     def proposed(self, number: int, members: Sequence[int], now_ms: int) -> None:
-        """Note a proposal. From now on its members can be in sync."""
+        """Record a proposal that was sent. From now on its members can be in sync."""
         known = {*self.committed, *self.joining}
         self.joining += tuple(member for member in members if member not in known)
         self._in_flight = number
         self._retry_ms = now_ms + PROPOSAL_RETRY_MS
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """Note the response to a proposal, or the error without a response. The module docstring
-        has the rules."""
+        """Handle the response to a proposal, or the error if there was no response. The module
+        docstring has the rules."""
         if number != self._in_flight:
             return
         self._in_flight = None

@@ -7,8 +7,8 @@ The high watermark is the lowest durable end of the leader, of the maximal in-sy
 followers that are about to join. It does not move while fewer replicas are in sync than the topic
 requires. So an eligible leader replica has all records below it (KIP-966). It never falls.
 
-Times are lived milliseconds: monotonic time without the periods in which this process stood still.
-So a leader that stood still does not consider its followers slow.
+Times are lived milliseconds: monotonic time without the periods in which this process was stopped.
+So a leader that was stopped does not take its followers for slow ones.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from protocol.reassignment import effective_min_isr, is_under_replicated
 from protocol.types import NO_OFFSET
 
 REPLICA_LAG_TIME_MAX_MS = 5_000
-"""`replica.lag.time.max.ms`. If a follower freezes, every append with acks=all waits this long."""
+"""`replica.lag.time.max.ms`. If a follower freezes, appends with acks=all wait up to this long."""
 
 REJOIN_DWELL_MS = 5_000
 """The time in milliseconds for which a replica that was removed for its lag cannot join again, so
-that the in-sync replicas do not flap."""
+that the in-sync replicas do not change back and forth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Assignment:
     min_in_sync_replicas: int
     """The topic's `min.insync.replicas`, whatever the number of replicas."""
     adding_replicas: tuple[int, ...] = ()
-    """The replicas that a reassignment adds. They do not count for the minimum."""
+    """The replicas that a reassignment adds. The minimum is computed without them."""
     is_recovering: bool = False
     """True if the leader was elected uncleanly and has not recovered yet. No replica can join in
     this state."""
@@ -105,7 +105,8 @@ class LeaderLedger:
         self.epoch = seen.leader_epoch
         self.epoch_start_offset = ends.log_end_offset
         self.high_watermark = high_watermark
-        """At first this is a lower bound, because the former leader can have committed more."""
+        """The value at the start is a lower bound, because the former leader can have committed
+        more."""
         self.durable_end = ends.durable_end
         self.log_start_offset = ends.log_start_offset
         self.replicas: tuple[int, ...] = ()
@@ -128,8 +129,8 @@ class LeaderLedger:
 
     @property
     def is_under_replicated(self) -> bool:
-        """True if an original replica is not in sync. Replicas that a reassignment adds do not
-        count (KIP-352)."""
+        """True if an original replica is not in sync. Replicas that a reassignment adds are ignored
+        (KIP-352)."""
         return is_under_replicated(self.replicas, self._adding, self.isr.committed)
 
     @property
@@ -138,7 +139,8 @@ class LeaderLedger:
         low = self.log_start_offset
         for node_id, progress in self.progress.items():
             if node_id in self._brokers:
-                # A report of an earlier process of the follower is possibly not durable.
+                # The value is unknown if an earlier process of the follower reported it, because it
+                # is possibly not durable.
                 is_known = self._is_eligible(node_id)
                 low = min(low, progress.start_offset if is_known else NO_OFFSET)
         return low
@@ -180,7 +182,7 @@ class LeaderLedger:
         self._recount()
 
     def _newcomer(self, node_id: int, seen: Assignment) -> FollowerProgress:
-        # A replica that is in sync by the metadata log had all records when the epoch started.
+        # A replica that the metadata log names as in sync had all records when the epoch started.
         return FollowerProgress(self._started_ms if node_id in seen.in_sync_replicas else None)
 
     def _settle(self, seen: Assignment, now_ms: int) -> None:
@@ -195,7 +197,7 @@ class LeaderLedger:
         self._shrunk = ()
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
-        """Note the brokers that can be in sync, with their epochs: they are unfenced and not
+        """Set the brokers that can be in sync, with their broker epochs: they are unfenced and not
         stopping."""
         self._brokers = brokers
         for node_id, progress in self.progress.items():
@@ -203,19 +205,19 @@ class LeaderLedger:
         self._recount()
 
     def advance_durable_end(self, end_offset: int) -> None:
-        """Note that the leader's own log is durable up to `end_offset`. If the topic does not wait
-        for fsyncs, written records count as durable."""
+        """Set the end up to which the leader's own log is durable. If the topic does not wait for
+        fsyncs, written records are treated as durable."""
         self.durable_end = end_offset
         self._advance()
 
     def trimmed(self, log_start_offset: int) -> None:
-        """Note the leader's own log start offset."""
+        """Set the leader's own log start offset."""
         self.log_start_offset = log_start_offset
 
     def fetched(
         self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """Note that a follower has all records below `durable_end`. Its log agrees with the
+        """Record that a follower has all records below `durable_end`. Its log agrees with the
         leader's.
 
         A fetch of a broker that is not a replica is ignored.
@@ -240,8 +242,8 @@ class LeaderLedger:
         Members that lag are removed first. Then replicas that can join are added.
         """
         for progress in self.progress.values():
-            # A fetch does not name an idle partition. A follower with all records is caught up at
-            # this moment.
+            # An idle partition is not in the follower's fetches. If the follower has all records,
+            # it is caught up at this moment.
             if progress.durable_end >= self.durable_end:
                 progress.caught_up_at(now_ms)
         if self._judge_joiners(now_ms):
@@ -263,7 +265,7 @@ class LeaderLedger:
         return None
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """Note the answer to a proposal, or an error such as REQUEST_TIMED_OUT if there was no
+        """Handle the answer to a proposal, or an error such as REQUEST_TIMED_OUT if there was no
         answer."""
         self.isr.answered(number, code)
         self._recount()
@@ -328,13 +330,13 @@ class LeaderLedger:
         return progress.durable_end >= self.high_watermark
 
     def _holds_earlier_epochs(self, progress: FollowerProgress) -> bool:
-        # At the start of an epoch the high watermark is a lower bound. The former leader can have
-        # acknowledged records anywhere below the start of this epoch.
+        # At the start of an epoch the high watermark is only a lower bound. The former leader can
+        # have committed any record below the start of this epoch.
         return progress.durable_end >= self.epoch_start_offset
 
     def _judge_joiners(self, now_ms: int) -> bool:
-        """Check again for which followers that are about to join the high watermark waits. Return
-        True if this has changed."""
+        """Decide again for which joining followers the high watermark waits. Return True if this
+        has changed."""
         has_changed = False
         for node_id, progress in self.progress.items():
             is_awaited = node_id not in self.isr.committed and self._is_joiner(
@@ -350,7 +352,7 @@ class LeaderLedger:
         return progress is not None and any(one is progress for one in self._counting)
 
     def _recount(self) -> None:
-        """Collect the followers that limit the high watermark, and advance it."""
+        """Collect the followers whose durable ends limit the high watermark, and advance it."""
         members = self._waited_for()
         self._counting = tuple(
             progress

@@ -1,9 +1,9 @@
 """The replication state of one partition on one broker: its role and its high watermark.
 
 This module is pure. Only `assign` changes the role, from the replayed metadata log. The role is
-Leader(epoch), Follower(leader, epoch), or Offline if there is no leader or this broker is no
-replica. State that other objects keep by partition belongs to one role and epoch. They must drop it
-when `assign` returns a RoleChange.
+Leader(epoch), Follower(leader, epoch), or Offline if there is no leader or this broker is not a
+replica. State that other objects keep for a partition belongs to one role and epoch. These objects
+must drop it when `assign` returns a RoleChange.
 
 Read `high_watermark` and `low_watermark` after every call. Even a confirmed removal of an in-sync
 replica, a fenced broker or a tick can move them. Within an epoch the high watermark never falls.
@@ -110,8 +110,8 @@ class PartitionState:
 
     @property
     def low_watermark(self) -> int:
-        """The lowest log start offset of all live replicas, on a leader; else NO_OFFSET, also if
-        unknown."""
+        """The lowest log start offset of all live replicas; NO_OFFSET if it is unknown or this
+        broker does not lead."""
         return NO_OFFSET if self._leading is None else self._leading.low_watermark
 
     @property
@@ -137,27 +137,28 @@ class PartitionState:
 
     @property
     def in_sync_replicas(self) -> tuple[int, ...]:
-        """The in-sync replicas in the replayed metadata log, on a leader; else empty."""
+        """The in-sync replicas in the replayed metadata log; empty if this broker does not lead."""
         return () if self._leading is None else self._leading.isr.committed
 
     @property
     def maximal_in_sync_replicas(self) -> tuple[int, ...]:
-        """All replicas that are or can be in sync, on a leader; else empty."""
+        """All replicas that are or can be in sync; empty if this broker does not lead."""
         return () if self._leading is None else self._leading.isr.maximal
 
     @property
     def has_outsiders(self) -> bool:
-        """True on a leader if a replica is not in sync in the replayed metadata log."""
+        """True if this broker leads and a replica is not in sync in the replayed metadata log."""
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)
 
     @property
     def is_under_replicated(self) -> bool:
-        """True on a leader if an original replica is not in sync in the replayed metadata log."""
+        """True if this broker leads and an original replica is not in sync in the replayed metadata
+        log."""
         return self._leading is not None and self._leading.is_under_replicated
 
     def followers(self, now_ms: int) -> tuple[FollowerStatus, ...]:
-        """Return the state of each follower, on a leader; else an empty tuple."""
+        """Return the state of each follower; empty if this broker does not lead."""
         return () if self._leading is None else self._leading.followers(now_ms)
 
     def refusal(self, current_leader_epoch: int) -> ErrorCode:
@@ -175,17 +176,19 @@ class PartitionState:
         return ErrorCode.NONE if self._leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def fetched_end(self, node_id: int) -> int:
-        """Return a follower's log end at its last fetch, on a leader; NO_OFFSET if unknown."""
+        """Return the end of a follower's log at its last fetch; NO_OFFSET if it is unknown or this
+        broker does not lead."""
         leading = self._leading
         progress = None if leading is None else leading.progress.get(node_id)
         return NO_OFFSET if progress is None else progress.durable_end
 
     def is_replica(self, node_id: int) -> bool:
-        """Return True on a leader if another node is a replica in the replayed metadata log."""
+        """Return True if this broker leads and another node is a replica in the replayed metadata
+        log."""
         return self._leading is not None and node_id in self._leading.progress
 
     def waits_for(self, node_id: int) -> bool:
-        """Return True on a leader if the high watermark waits for a follower."""
+        """Return True if this broker leads and the high watermark waits for a follower."""
         return self._leading is not None and self._leading.waits_for(node_id)
 
     def assign(self, seen: Assignment, ends: LogEnds, now_ms: int) -> RoleChange | None:
@@ -216,27 +219,28 @@ class PartitionState:
         return change
 
     def eligible(self, brokers: Mapping[int, int]) -> None:
-        """Note the brokers that are unfenced and not stopping, each with its broker epoch."""
+        """Set the brokers that are unfenced and not stopping, each with its broker epoch."""
         self._brokers = brokers
         if self._leading is not None:
             self._leading.eligible(brokers)
 
     def advance_durable_end(self, end_offset: int) -> None:
-        """Note that this replica's log is durable up to `end_offset`. If the topic does not wait
-        for fsyncs, written records count as durable."""
+        """Set the end up to which this replica's log is durable. If the topic does not wait for
+        fsyncs, written records are treated as durable."""
         self._durable_end = end_offset
         if self._leading is not None:
             self._leading.advance_durable_end(end_offset)
 
     def trimmed(self, log_start_offset: int) -> None:
-        """Note this replica's log start offset after records were deleted."""
+        """Set this replica's log start offset after records were deleted."""
         if self._leading is not None:
             self._leading.trimmed(log_start_offset)
 
     def fetched(
         self, node_id: int, broker_epoch: int, durable_end: int, start_offset: int, now_ms: int
     ) -> None:
-        """Note a follower's fetch that `refusal` allowed and whose log agrees with the leader's."""
+        """Record a follower's fetch that `refusal` allowed and whose log agrees with the
+        leader's."""
         if self._leading is not None:
             self._leading.fetched(node_id, broker_epoch, durable_end, start_offset, now_ms)
 
@@ -246,17 +250,17 @@ class PartitionState:
         return None if self._leading is None else self._leading.proposal(now_ms)
 
     def answered(self, number: int, code: ErrorCode) -> None:
-        """Note the controller's answer to a proposal, or the error without an answer.
+        """Handle the controller's answer to a proposal, or the error if there was no answer.
 
         The in-sync replicas in the answer are ignored. They come with the metadata log, in order
-        with the other metadata by which they must be checked.
+        with the other metadata that their check needs.
         """
         if self._leading is not None:
             self._leading.answered(number, code)
 
     def learned(self, high_watermark: int, end_offset: int) -> None:
-        """Note the leader's high watermark in a response to this follower. It is limited to the end
-        of this log.
+        """Set the leader's high watermark from a response to this follower. It is limited to the
+        end of this log.
 
         After an unclean election the log can have been truncated below records that were once
         committed.

@@ -17,7 +17,8 @@ unknown."""
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """One follower as its leader sees it, for operators. Ages are in lived milliseconds.
+    """The state of one follower as its leader knows it, for operators. Ages are in lived
+    milliseconds.
 
     `end_offset` and `lag` are None until its first fetch in this epoch. `caught_up_ago_ms` is None
     until it first had all records in this epoch.
@@ -51,12 +52,12 @@ class FollowerProgress:
         self.start_offset = NO_OFFSET
         """The follower's log start offset; NO_OFFSET until it reports one."""
         self.last_caught_up_ms = last_caught_up_ms
-        """The time at which it last had all records that are durable on the leader; None if never
-        in this epoch."""
+        """The last time at which the follower had all records that are durable on the leader; None
+        if never in this epoch."""
         self.joins_after_ms = 0
-        """The time before which it cannot join the in-sync replicas again."""
+        """The time before which the follower cannot join the in-sync replicas again."""
         self.is_awaited = False
-        """True if the high watermark waits for it although it is not in sync yet."""
+        """True if the high watermark waits for the follower although it is not in sync yet."""
         self._fetched_ms = 0
         self._leader_end_then = NO_OFFSET
 
@@ -68,10 +69,11 @@ class FollowerProgress:
     def fetched(
         self, broker_epoch: int, durable_end: int, start_offset: int, leader_end: int, now_ms: int
     ) -> bool:
-        """Note a fetch. Return False if it comes from a replaced incarnation.
+        """Record a fetch. Return False if it comes from a replaced incarnation of the follower.
 
-        Under load the leader's end moves between two fetches. A follower that reaches only the end
-        at the time of its last fetch was caught up at that time.
+        Under load the leader's log grows between two fetches. A follower that reaches only the end
+        offset that the leader had at the follower's previous fetch counts as caught up at the time
+        of that fetch.
         """
         if broker_epoch < self.broker_epoch:
             return False
@@ -87,8 +89,8 @@ class FollowerProgress:
         return True
 
     def caught_up_at(self, when_ms: int) -> None:
-        """Note that the follower had all records at that time. A later time that is already known
-        stays."""
+        """Record that the follower had all records at this time. A later time that is already known
+        is kept."""
         if self.last_caught_up_ms is None or self.last_caught_up_ms < when_ms:
             self.last_caught_up_ms = when_ms
 

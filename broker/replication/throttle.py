@@ -1,14 +1,14 @@
-"""The limit on the bytes that copies of replicas take each second, as a bucket of bytes.
+"""Limits the bytes that copies of replicas transfer each second, with a bucket of bytes.
 
 This module is pure. A broker has one bucket for the copies that it sends as a leader, and one for
 the copies that it receives as a follower. The rates are Kafka's keys
 `leader.replication.throttled.rate` and `follower.replication.throttled.rate`. The lists of topics
 (`*.replication.throttled.replicas`) say which replicas are limited.
 
-A bucket holds the bytes of one second. A batch that is larger than the rest of the bucket is still
-copied whole, and the bucket is in debt. A bucket that is empty or in debt is closed. It opens again
-when it has the bytes of `REFILL_MS`, so that a slow copy does not send many small answers. So in
-any time t, the copied bytes are at most rate x t, one bucket and one batch.
+A full bucket has the bytes of one second. A batch that is larger than the content of the bucket is
+still copied whole, and the content becomes negative. A bucket with less than one byte is closed. It
+opens again when it has the bytes of `REFILL_MS`, so that a slow copy does not send many small
+answers. So in any time t, the copied bytes are at most rate x t, one full bucket and one batch.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ALL_REPLICAS = "*"
 _LISTS_KEPT_MAX = 256
 
 _DIGITS_MAX = 10
-"""The largest number of digits of a partition or a broker. Python refuses to read very long
-numbers, and no replica has such a number."""
+"""The largest number of digits of a partition or broker id in a list. Python refuses to parse very
+long numbers, and no replica has such a number."""
 
 
 class CopyThrottle:
@@ -41,7 +41,8 @@ class CopyThrottle:
     def __init__(self) -> None:
         self._rate = UNLIMITED
         self._milli_bytes = 0
-        """The content in thousandths of a byte, so that no rounding adds up. Below 0: a debt."""
+        """The content in thousandths of a byte, so that rounding errors do not add up. It is
+        negative after a batch that was larger than the content."""
         self._at_ms = 0
         self._is_closed = False
 
@@ -53,14 +54,14 @@ class CopyThrottle:
         return 0 if self._is_closed else self._milli_bytes // 1_000
 
     def take(self, size_bytes: int, rate: int, now_ms: int) -> None:
-        """Note copied bytes."""
+        """Take the bytes that were copied out of the bucket."""
         self._fill(rate, now_ms)
         if rate != UNLIMITED:
             self._milli_bytes -= size_bytes * 1_000
             self._judge()
 
     def wait_ms(self, rate: int, now_ms: int) -> int | None:
-        """Return the milliseconds until the bucket opens: 0 if it is open, None if it never does.
+        """Return the milliseconds until the bucket opens: 0 if it is open, None if it never opens.
 
         At a rate of 0 nothing is copied until the rate changes.
         """
@@ -76,8 +77,8 @@ class CopyThrottle:
         return max(self._rate * REFILL_MS, 1_000)
 
     def _fill(self, rate: int, now_ms: int) -> None:
-        """Add the bytes of the time that has passed. A bucket with a new rate begins full, because
-        a debt at the former rate says nothing about this one."""
+        """Add the bytes for the time that has passed. A bucket with a new rate starts full, because
+        its content at the former rate does not matter for the new one."""
         if rate != self._rate:
             self._rate = rate
             self._milli_bytes = rate * 1_000
@@ -109,8 +110,10 @@ def is_listed(replicas: str, partition_index: int, node_id: int) -> bool:
 
 @lru_cache(maxsize=_LISTS_KEPT_MAX)
 def _listed(replicas: str, node_id: int) -> frozenset[int]:
-    """Return the partitions of a list that it names for a broker. Lists can be long, and the same
-    ones are asked for at every fetch, so the results are kept."""
+    """Return the partitions that a list names for a broker.
+
+    The result is cached, because lists can be long and the same lists are needed for every fetch.
+    """
     pairs = (entry.split(":") for entry in replicas.split(",") if entry)
     return frozenset(
         int(partition)

@@ -17,11 +17,11 @@ class CopyPause(Flag):
     """The reasons why a copy waits. A partition can have several at a time."""
 
     QUEUE = auto()
-    """Other large copies of this broker go first."""
+    """The copy waits, because other large copies of this broker go first."""
     THROTTLE = auto()
-    """The follower's bucket is empty (`replication/throttle`)."""
+    """The copy waits, because the follower's bucket is empty (`replication/throttle`)."""
     ROOM = auto()
-    """The disk of this broker is nearly full."""
+    """The copy waits, because the disk of this broker is nearly full."""
 
 
 class TrackedPartition:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from broker.security.shared_map import SharedMap
@@ -23,6 +22,7 @@ from protocol.security.acl import (
     AclResource,
     PatternType,
 )
+from protocol.security.address import normal_host
 from protocol.types import Uuid
 
 ALLOWED_BY: Mapping[AclOperation, frozenset[AclOperation]] = {
@@ -57,22 +57,8 @@ _Rules = dict[str, tuple[_Rule, ...]]
 """The rules of one pattern by principal."""
 
 
-def normal_host(host: str) -> str:
-    """Return an address in its shortest form, and an IPv4 address without its IPv6 prefix.
-
-    Any other text is returned unchanged, so it matches no client.
-    """
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return str(address)
-
-
 class AclTable:
-    """The ACLs, by id and by resource. A table never changes: other ACLs are another table."""
+    """The ACLs, by id and by resource. A table never changes. Other ACLs are in another table."""
 
     __slots__ = ("_lengths", "_rules", "entries", "ids")
 
@@ -81,7 +67,8 @@ class AclTable:
         self.ids: SharedMap[AclEntry, Uuid] = SharedMap()
         self._rules: SharedMap[_Pattern, _Rules] = SharedMap()
         self._lengths: dict[AclResource, Counter[int]] = {}
-        """The lengths of the prefixes of each type, with the number of prefixes."""
+        """For each resource type, the lengths of the prefixes in the table, with the number of
+        prefixes of each length."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AclTable) and self.entries == other.entries
@@ -134,7 +121,7 @@ class AclTable:
             rules[entry.principal] = left
 
     def _count(self, pattern: _Pattern, change: int) -> None:
-        """Count a prefix that this table has beyond the one before it, or lacks."""
+        """Add a prefix to the counts of prefix lengths, or remove one."""
         kind, pattern_type, name = pattern
         if pattern_type is not PatternType.PREFIXED or not change:
             return
@@ -201,8 +188,8 @@ class AclTable:
     ) -> bool:
         """Return True if there can be a resource of this type on which the operation is allowed.
 
-        This is Kafka's authorizeByResourceType (KIP-679). A DENY counts only if it covers the whole
-        pattern of an ALLOW. The time grows with the number of entries.
+        This is Kafka's authorizeByResourceType (KIP-679). A DENY has an effect only if it covers
+        the whole pattern of an ALLOW. The time grows with the number of entries.
         """
         named: dict[tuple[AclPermission, PatternType], set[str]] = {
             (permission, pattern_type): set()

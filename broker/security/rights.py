@@ -1,7 +1,7 @@
-"""The rights of one client: what it may do, by the ACLs that are in force.
+"""The rights of one client, by the ACLs that are in force.
 
 This module is pure. A client on a listener without a login may do everything (`EVERYTHING`). A
-client that has logged in may do what the ACLs allow to its user, from its address. A super user may
+client that has logged in may do what the ACLs allow to its user from its address. A super user may
 do everything.
 """
 
@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from broker.security.acl_table import NO_ACLS, AclTable, normal_host
+from broker.security.acl_table import NO_ACLS, AclTable
+from broker.security.denials import Denial, NotesDenials, RequestDenials
+from protocol.messages.api import ApiKey
 from protocol.security.acl import SUPPORTED_OPERATIONS, USER_PREFIX, AclOperation, AclResource
+from protocol.security.address import normal_host
 
 CACHED_MAX = 10_000
-"""The number of decisions that are kept for one client."""
+"""The largest number of decisions that are cached for one client."""
 
 
 class Rights(Protocol):
@@ -22,13 +25,37 @@ class Rights(Protocol):
 
     @property
     def user(self) -> str | None:
-        """The user whose rights these are; None for a client that may do everything without one."""
+        """The user that has these rights; None for a client that may do everything without a
+        login."""
 
     def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
         """Return True if the client may do this now."""
 
     def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
         """Return True if there can be a resource of this type with which the client may do this."""
+
+    def denied(
+        self, operation: AclOperation, resource_type: AclResource, name: str, request: ApiKey
+    ) -> None:
+        """Note that a request was refused, because the client may not do this."""
+
+
+class Asker(Protocol):
+    """A request of a client, as the code sees it that decides what the client may do."""
+
+    def may(
+        self,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Return True if the client may do this.
+
+        A denial is logged if it is the reason of an error in the answer. Pass `is_logged=False` if
+        the answer only leaves something out, or if another right can be enough.
+        """
 
 
 class Unlimited:
@@ -41,6 +68,11 @@ class Unlimited:
 
     def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
         return True
+
+    def denied(
+        self, operation: AclOperation, resource_type: AclResource, name: str, request: ApiKey
+    ) -> None:
+        raise AssertionError("nothing is denied to a client without a login")
 
 
 EVERYTHING = Unlimited()
@@ -57,12 +89,17 @@ class NotKnownYet:
     def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
         return False
 
+    def denied(
+        self, operation: AclOperation, resource_type: AclResource, name: str, request: ApiKey
+    ) -> None:
+        """Note nothing, because no user is known yet. Such a request closes the connection."""
+
 
 NOTHING = NotKnownYet()
 
 
 class UserRights:
-    """The rights of a user that has logged in. Decisions are kept until the ACLs change."""
+    """The rights of a user that has logged in. Decisions are cached until the ACLs change."""
 
     def __init__(
         self,
@@ -70,6 +107,7 @@ class UserRights:
         host: str,
         table_of: Callable[[], AclTable],
         super_users: Collection[str],
+        denials: NotesDenials,
     ) -> None:
         """`table_of` returns the ACLs in force. `super_users` are names without `User:`."""
         self.user = user
@@ -77,6 +115,7 @@ class UserRights:
         self._host = normal_host(host)
         self._table_of = table_of
         self._is_super = user in super_users
+        self._denials = denials
         self._table = NO_ACLS
         self._cached: dict[tuple[AclOperation, AclResource, str | None], bool] = {}
 
@@ -102,12 +141,43 @@ class UserRights:
             )
         return found
 
+    def denied(
+        self, operation: AclOperation, resource_type: AclResource, name: str, request: ApiKey
+    ) -> None:
+        denial = Denial(self.user, self._host, operation, resource_type, name, request)
+        self._denials.note(denial)
+
     def _known(self, key: tuple[AclOperation, AclResource, str | None]) -> bool | None:
         table = self._table_of()
         if table is not self._table or len(self._cached) >= CACHED_MAX:
             self._table = table
             self._cached.clear()
         return self._cached.get(key)
+
+
+class RequestRights:
+    """The rights of one client for one request, whose denials are noted."""
+
+    __slots__ = ("_denials", "_rights")
+
+    def __init__(self, rights: Rights, request: ApiKey) -> None:
+        self._rights = rights
+        self._denials = RequestDenials(request)
+
+    def may(
+        self,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Decide as `Asker.may` says."""
+        if self._rights.allows(operation, resource_type, name):
+            return True
+        if is_logged:
+            self._denials.note(self._rights, operation, resource_type, name)
+        return False
 
 
 _ALL_BITS = {
@@ -117,7 +187,8 @@ _ALL_BITS = {
 
 
 def operation_bits(rights: Rights, resource_type: AclResource, name: str) -> int:
-    """Return the operations that a client may do with a resource, as Kafka's set of bits."""
+    """Return the operations that a client may do with a resource, as a number with one bit per
+    operation, as in Kafka."""
     if rights is EVERYTHING:
         return _ALL_BITS[resource_type]
     return sum(

@@ -1,8 +1,8 @@
-"""A mapping that never changes, of which a changed copy is cheap.
+"""A mapping that never changes, and of which a copy with changes is cheap.
 
-This module is pure. The keys are spread over a fixed number of small dictionaries. A changed copy
-has its own dictionaries only where a key differs, and shares all others. So one change of a large
-mapping does not copy the mapping.
+This module is pure. The keys are spread over a fixed number of small dictionaries. A copy with
+changes shares all dictionaries with the original, except those whose keys differ. So one change of
+a large mapping does not copy the mapping.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 PART_COUNT = 256
-"""The number of dictionaries: of 50,000 keys each has about 200."""
+"""The number of dictionaries. With 50,000 keys, each dictionary has about 200 keys."""
 
 
 class SharedMap(Mapping[K, V], Generic[K, V]):

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from broker.security.rights import EVERYTHING, Rights
+from broker.security.rights import EVERYTHING, RequestRights, Rights
 from broker.sessions.login import Login
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, EncodeError, ErrorCode
@@ -31,7 +31,7 @@ entry."""
 
 
 class WaitingFetch(Protocol):
-    """A parked Fetch, as the session sees it."""
+    """A parked Fetch. The session uses these methods."""
 
     def hasten(self, behind: Iterable[bytes]) -> None:
         """Inspect the frames that wait for the answer of this fetch. End the wait early if one of
@@ -53,7 +53,7 @@ class WaitingFetch(Protocol):
 
 
 class RequestingSession(Protocol):
-    """A session, as the code that serves its requests sees it."""
+    """A session. The code that serves its requests uses these attributes and methods."""
 
     parked_fetch: WaitingFetch | None
     """The session's parked Fetch; None if there is none."""
@@ -95,11 +95,11 @@ class RequestingSession(Protocol):
     def on_end(self, told: Callable[[], None]) -> None:
         """Call `told` once when either side closes the connection.
 
-        Requests that were received before can still be served after it.
+        Requests that were received before can still be served afterwards.
         """
 
     def answered(self) -> None:
-        """Note that a request of the session has its answer."""
+        """Send the answers that are ready, because a request of the session got its answer."""
 
     def hold(self, slot: Slot) -> None:
         """Start no later request until `let_go` is called."""
@@ -108,7 +108,8 @@ class RequestingSession(Protocol):
         """Let later requests start again."""
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do work for a request outside of a read. An exception closes only this session."""
+        """Do work for a request outside of a read. If it raises an exception, only this session is
+        closed."""
 
     def throttle(self, pause_ms: int) -> None:
         """Start no request for this time, and read nothing, because the client is over a quota."""
@@ -120,7 +121,15 @@ class RequestingSession(Protocol):
 class Call:
     """One started request: the session to answer, and the version of the answer."""
 
-    __slots__ = ("api_key", "client_id", "correlation_id", "session", "slot", "version")
+    __slots__ = (
+        "_limited",
+        "api_key",
+        "client_id",
+        "correlation_id",
+        "session",
+        "slot",
+        "version",
+    )
 
     def __init__(
         self,
@@ -137,6 +146,8 @@ class Call:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self._limited: RequestRights | None = None
+        """The client's rights for this request, if it may not do everything."""
 
     @property
     def listener_name(self) -> str:
@@ -146,21 +157,49 @@ class Call:
 
     @property
     def asker(self) -> tuple[str, str | None]:
-        """The client's address, and the user whose rights count at the controller."""
+        """The client's address, and the user whose rights the controller checks."""
         session = self.session
         return session.peer_host, session.rights.user
 
-    def may(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
-        """Return True if the client may do this now.
+    def may(
+        self,
+        operation: AclOperation,
+        resource_type: AclResource,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Return True if the client may do this now. `is_logged` is as in `Asker.may`.
 
-        Ask again before an answer that comes later, because the right can end in between.
+        If the answer is sent later, call this again before, because the client can lose the right
+        in between.
         """
         rights = self.session.rights
-        return rights is EVERYTHING or rights.allows(operation, resource_type, name)
+        if rights is EVERYTHING:
+            return True
+        if self._limited is None:
+            self._limited = RequestRights(rights, ApiKey(self.api_key))
+        return self._limited.may(operation, resource_type, name, is_logged=is_logged)
 
-    def may_with_cluster(self, operation: AclOperation) -> bool:
+    def may_describe_topic(self, topic: str, *, is_logged: bool = True) -> bool:
+        """Return True if the client may see the topic. `is_logged` is as in `Asker.may`."""
+        return self.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic, is_logged=is_logged)
+
+    def may_read_topic(self, topic: str) -> bool:
+        """Return True if the client may read the topic, and commit offsets for it."""
+        return self.may(AclOperation.READ, AclResource.TOPIC, topic)
+
+    def may_use_group(self, group_id: str) -> bool:
+        """Return True if the client may be a member of the group, and commit offsets for it."""
+        return self.may(AclOperation.READ, AclResource.GROUP, group_id)
+
+    def may_use_transactional_id(self, transactional_id: str) -> bool:
+        """Return True if the client may write under the transactional id."""
+        return self.may(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+
+    def may_with_cluster(self, operation: AclOperation, *, is_logged: bool = True) -> bool:
         """Return True if the client may do this with the cluster."""
-        return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME)
+        return self.may(operation, AclResource.CLUSTER, CLUSTER_NAME, is_logged=is_logged)
 
     def need_of_cluster(self, operation: AclOperation) -> None:
         """Raise ApiError unless the client may do this with the cluster."""

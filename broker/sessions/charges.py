@@ -1,9 +1,10 @@
-"""What one request costs its client, and the pause that follows from it.
+"""Computes what one request costs its client, and the pause that follows from it.
 
 This module is pure. On a listener with quotas each started request has a charge. The bytes of a
-Produce count when it has started, because a client can have many requests in flight. The bytes of a
-Fetch count before its answer, and the time of a thread when the answer of any request is ready. The
-answer names the pause and is sent at once. Then the connection pauses (KIP-219).
+Produce are charged when the request has started, because a client can have many requests in flight.
+The bytes of a Fetch are charged before its answer, and the time of the thread when the answer of
+any request is ready. The answer names the pause and is sent at once. Then the connection pauses
+(KIP-219).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NOT_CHARGED = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICA
 
 
 class ChargedSession(Protocol):
-    """A session, as a charge sees it."""
+    """A session. A charge uses these members."""
 
     rights: Rights
     """What the client may do, with its user."""
@@ -54,20 +55,21 @@ class Charge:
                  "_size_bytes", "_spent_ns", "_started_ns")  # fmt: skip
 
     def __init__(self, charging: Charging, size_bytes: int) -> None:
-        """Begin when the request starts. `size_bytes` is the size of its frame."""
+        """Create the charge when the request starts. `size_bytes` is the size of its frame."""
         self._charging = charging
         self._size_bytes = size_bytes
         self._started_ns = charging.turn_ns()
         self._spent_ns = -1
         """The time that the handler took; -1 while it runs."""
         self._counted_ns = -1
-        """The time that was counted; -1 before it was counted."""
+        """The part of the time that was charged; -1 before any was charged."""
         self._client: QuotaClient | None = None
         self._pause_ms = 0
         self._is_produce_counted = False
 
     def handled(self) -> None:
-        """Note that the handler has returned. Time after the answer counts, but pauses nothing."""
+        """Record that the handler has returned. Time after the answer is charged too, but causes no
+        pause."""
         charging = self._charging
         self._spent_ns = charging.turn_ns() - self._started_ns
         if self._counted_ns >= 0 and self._client is not None:
@@ -80,7 +82,7 @@ class Charge:
         return self._charging.quotas.fetch_bytes_max(client)
 
     def holds_back(self, session: ChargedSession, client_id: str | None, size_bytes: int) -> bool:
-        """Count the answer to a Fetch. Return True if it must be sent without records."""
+        """Charge the answer to a Fetch. Return True if it must be sent without records."""
         client, quotas = self._client_of(session, client_id), self._charging.quotas
         now_ms = self._charging.clock.monotonic_ms()
         pause_ms, is_empty = quotas.record_fetch(client, size_bytes, now_ms)
@@ -94,7 +96,7 @@ class Charge:
     def settle(
         self, session: ChargedSession, api_key: int, client_id: str | None, response: Any
     ) -> None:
-        """Count the request, write the pause into its answer, and pause the client."""
+        """Charge the request, write the pause into its answer, and pause the client."""
         # A client that has not logged in has an empty name.
         if api_key in _NOT_CHARGED or session.rights.user == "":
             return
@@ -112,9 +114,9 @@ class Charge:
     def settle_produce(
         self, session: ChargedSession, client_id: str | None, *, is_answered: bool = True
     ) -> int:
-        """Count a Produce, and pause the client. Return the pause in milliseconds for its answer.
+        """Charge a Produce, and pause the client. Return the pause in milliseconds for its answer.
 
-        Without an answer (acks=0) only the bytes count, as in Kafka.
+        Without an answer (acks=0) only the bytes are charged, as in Kafka.
         """
         self.count_produce(session, client_id)
         if not is_answered:
@@ -126,7 +128,8 @@ class Charge:
         return self._pause_ms
 
     def count_produce(self, session: ChargedSession, client_id: str | None) -> None:
-        """Count the bytes of a Produce once, and pause the client. No later request starts then."""
+        """Charge the bytes of a Produce once, and pause the client. During the pause no later
+        request starts."""
         if not self._is_produce_counted:
             self._is_produce_counted = True
             client = self._client_of(session, client_id)
@@ -134,13 +137,27 @@ class Charge:
             pause_ms = self._charging.quotas.record(PRODUCE_RATE, client, self._size_bytes, now_ms)
             self._pause_ms = self._pause(session, pause_ms)
 
+    def mutate(
+        self, session: ChargedSession, client_id: str | None, count: int, *, is_strict: bool
+    ) -> int:
+        """Count partitions that the request creates or deletes. Return the client's pause, as
+        `ClientQuotas.mutate`."""
+        client, now_ms = self._client_of(session, client_id), self._charging.clock.monotonic_ms()
+        pause_ms = self._charging.quotas.mutate(client, count, now_ms, is_strict=is_strict)
+        return min(pause_ms, PAUSE_MS_MAX)
+
+    def give_back(self, session: ChargedSession, client_id: str | None, count: int) -> None:
+        """Take back partitions that were not created or deleted."""
+        client, now_ms = self._client_of(session, client_id), self._charging.clock.monotonic_ms()
+        self._charging.quotas.give_back(client, count, now_ms)
+
     def _client_of(self, session: ChargedSession, client_id: str | None) -> QuotaClient:
         if self._client is None:
             self._client = QuotaClient(session.rights.user, client_id)
         return self._client
 
     def _count_share(self, client: QuotaClient, now_ms: int) -> int:
-        """Count the time of the thread so far. Return the client's pause in milliseconds."""
+        """Charge the time of the thread so far. Return the client's pause in milliseconds."""
         spent_ns = self._spent_ns
         if spent_ns < 0:
             spent_ns = self._charging.turn_ns() - self._started_ns

@@ -1,4 +1,4 @@
-"""Passes each request to its handler, and makes an answer of each error.
+"""Passes each request to its handler, and turns each error into an answer.
 
 The table of handlers defines the requests that are served on a listener. ApiVersions lists them,
 and no other request is answered. Any other API key or version closes the connection, as in Kafka.

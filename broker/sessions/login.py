@@ -5,9 +5,10 @@ nothing chosen, a mechanism chosen (after SaslHandshake), challenged (after the 
 SaslAuthenticate), logged in, and failed. A client that is logged in can log in again to extend its
 session (KIP-368), as the same user with the same mechanism. A failed login ends the connection.
 
-A user that does not exist gets a challenge like all others, with a salt that stays the same. The
-login then fails at its end. The answers do not tell which users exist, if all credentials have the
-default iterations and a salt of `SALT_BYTES`, as `millrace user` writes them.
+A user that does not exist gets a challenge like every other user, with a salt that stays the same.
+The login then fails in its last step. So the answers do not show which users exist, provided that
+all credentials have the default iterations and a salt of `SALT_BYTES`, as `millrace user` writes
+them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class NotLoggedIn(WireError):
-    """A request that the connection may not send in this state. The connection is closed."""
+    """Raised for a request that the connection may not send in this state. The connection is
+    closed."""
 
 
 class LoginFailed(Exception):
@@ -62,7 +64,7 @@ class LoginFailed(Exception):
 
 
 class WrongLoginStep(Exception):
-    """A request of the login that does not fit the state of the login."""
+    """Raised for a request of the login that does not fit the state of the login."""
 
 
 @dataclass(slots=True)
@@ -133,7 +135,7 @@ class Login:
             return "the session ended, because the client did not log in again"
         return ""
 
-    def stood_still(self, pause_ms: int) -> None:
+    def extend(self, pause_ms: int) -> None:
         """Extend the session by a pause, in which the client could not log in again."""
         if self._ends_ms:
             self._ends_ms += pause_ms
@@ -235,9 +237,10 @@ class Login:
 
 
 def _credential(user: str, mechanism: Mechanism, rules: LoginRules) -> ScramCredential:
-    """Return the user's credential, or a dummy that no password fits.
+    """Return the user's credential. If there is none, return a dummy credential that fits no
+    password.
 
-    The dummy is computed in all cases, so the time does not tell which one is returned.
+    The dummy is computed in all cases, so that the time does not show which of the two is returned.
     """
     seed = hmac.digest(rules.salt_secret, f"{mechanism.sasl_name}:{user}".encode(), "sha512")
     # The keys of the dummy are made of secret bytes too, so no client can compute a proof for them.

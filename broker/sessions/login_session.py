@@ -1,7 +1,7 @@
 """A client connection that must log in first, and the check of its requests.
 
-Until the login is complete, requests must be small, few APIs are served, and the connection counts
-as silent. The check looks at the API key before the request is decoded.
+Until the login is complete, requests must be small, few APIs are served, and the limit on silent
+connections includes the connection. The check looks at the API key before the request is decoded.
 """
 
 from __future__ import annotations

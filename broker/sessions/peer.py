@@ -151,7 +151,7 @@ class Peer:
     # The link calls these.
 
     def linked(self, link: Link) -> None:
-        """Send the waiting requests, because the link is connected."""
+        """Send the requests that wait for the connection."""
         self._link = link
         if self._end is not None:
             link.close()
@@ -254,8 +254,8 @@ class Peer:
         """Let the loop read the sockets before requests expire, because the loop can have been
         busy.
 
-        This takes two iterations of the loop: libuv runs timers, and the callbacks that they
-        schedule, before it polls the sockets.
+        This takes two iterations of the loop, because libuv runs timers, and the callbacks that
+        they schedule, before it polls the sockets.
         """
         self._timer = None
         self._world.soon(self._world.soon, self._expire)

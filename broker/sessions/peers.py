@@ -70,7 +70,8 @@ OnEnd = Callable[[int, LinkKind, End], None]
 
 @dataclass(frozen=True, slots=True)
 class _Registration:
-    """The process of a node in the metadata. The address is None after the node was removed."""
+    """The process and the address of a node in the metadata. The address is None after the node was
+    removed."""
 
     incarnation_id: Uuid
     address: Address | None
@@ -78,7 +79,7 @@ class _Registration:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The time since when a node does not answer (monotonic milliseconds).
+    """The time since which a node has not answered, in monotonic milliseconds.
 
     `end` says how its last link ended. It is None while the first link is being connected.
     """
@@ -150,10 +151,10 @@ class Peers:
         self._named = named
 
     def silence_of(self, node_id: int) -> Silence | None:
-        """Return since when a node does not answer, and why. A node that was never asked does not
-        answer.
+        """Return the time since which a node has not answered, and the reason.
 
-        Return None while there is a link on which the node has answered.
+        A node to which no request was sent counts as a node without an answer. Return None while
+        there is a link on which the node has answered.
         """
         for (other_id, _), line in self._lines.items():
             if other_id == node_id and line.peer is not None and line.peer.answered_ms is not None:
@@ -173,7 +174,8 @@ class Peers:
         return lost_ms
 
     def registered(self, node_id: int, incarnation_id: Uuid, address: Address) -> None:
-        """Note the process and the address of a node in the metadata. Both can be unchanged.
+        """Set the process and the address of a node, as the metadata names them. Both can be
+        unchanged.
 
         The host name is resolved here, because a probe must not wait for a resolver.
         """

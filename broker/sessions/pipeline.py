@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """The place of one started request in the order of answers."""
+    """The slot of one started request in the order of answers."""
 
     __slots__ = ("answer", "charge", "lets_produce_start", "size_bytes", "timing")
 
@@ -56,7 +56,8 @@ class Pipeline:
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_limit = count_max
         self._count_max = count_max
-        """The most requests in progress at the moment: `_count_limit`, or 0 during a pause."""
+        """The largest number of requests in progress at the moment: `_count_limit`, or 0 during a
+        pause."""
         self._bytes_max = bytes_max
         self._line: deque[Slot] = deque()
         self._waiting: deque[tuple[bytes, int]] = deque()
@@ -96,7 +97,7 @@ class Pipeline:
         return slot
 
     def throttle(self) -> None:
-        """Start no request until `resume` is called. The pipeline counts as full."""
+        """Start no request until `resume` is called. In the meantime `is_full` is True."""
         self._count_max = 0
 
     def resume(self) -> None:

@@ -1,7 +1,7 @@
 """The settings, limits and objects that all sessions of one listener share.
 
-This module is pure. Its protocols describe the objects of higher rooms that a session uses.
-`node/listeners` supplies them.
+This module is pure. Its protocols describe the objects of other packages that a session uses.
+`node/listeners` supplies these objects.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NoFastPath:
 
 
 class Starts(Protocol):
-    """Serves requests on the normal path (`dispatch`)."""
+    """Serves requests on the normal path. `dispatch` implements this."""
 
     def start(
         self, session: RequestingSession, slot: Slot, frame: memoryview, waited_ns: int = 0
@@ -56,7 +56,7 @@ class Starts(Protocol):
 
 
 class CountedSession(Protocol):
-    """A session, as the limits see it."""
+    """A session. The limits use these members."""
 
     @property
     def listener_name(self) -> str:
@@ -79,10 +79,10 @@ class SessionLimits(Protocol):
         """Admit a session and return an empty string, or return the limit that it exceeds."""
 
     def spoke(self, session: CountedSession) -> None:
-        """Note that `has_spoken` of a session has become true."""
+        """Record that `has_spoken` of a session has become true."""
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
-        """Note a change of the session's memory in bytes. Return the limit that the total exceeds,
+        """Add a change of the session's memory in bytes. Return the limit that the total exceeds,
         or an empty string."""
 
     def release(self, session: Any) -> None:

@@ -123,7 +123,8 @@ class Session:
         self._go_on_later()
 
     def ended(self, end: End, reason: str = "") -> None:
-        """Serve the remaining requests of a peer that sends no more, then close the connection."""
+        """Serve the remaining requests of a peer that sends no more, and then close the
+        connection."""
         if self.is_closed:
             return
         if end is End.CLOSED:
@@ -155,6 +156,7 @@ class Session:
                         self._settle()
                     self._advance()
         except WireError as error:
+            self._send_ready()
             self.close(f"{type(error).__name__}: {error}")
         except Exception:
             logger.exception("unhandled exception; connection closed", extra=fields(peer=self.peer))
@@ -181,7 +183,7 @@ class Session:
         self._has_frames = False
 
     def _look_up(self) -> None:
-        """Count the session's memory after its work, and pause or resume reading."""
+        """Update the session's memory use after its work, and pause or resume reading."""
         link = self.link
         if not link.is_in_frame:
             self.frame_since_ms = 0
@@ -194,14 +196,15 @@ class Session:
             self._read_on()
 
     def _makes_room(self) -> bool:
-        """Send the answers from the pause. Return True if more requests may start."""
+        """Send the answers that became ready during the pause. Return True if more requests may
+        start."""
         self._advance()
         return not (
             self.is_closed or self._is_turn_over or self._pipeline.is_full or self.link.is_stalled
         )
 
     def _hold(self) -> None:
-        """Pause reading, and schedule the service of the received frames if necessary."""
+        """Pause reading. If necessary, schedule the work on the received frames."""
         if self.is_closed:
             return
         self.link.pause()
@@ -249,7 +252,8 @@ class Session:
         reception.dispatcher.start(self, slot, frame)
 
     def _count(self, held_bytes: int) -> None:
-        """Count the memory of unfinished and waiting requests. Close if it exceeds a limit."""
+        """Record the memory of unfinished and waiting requests. Close the connection if it exceeds
+        a limit."""
         refusal = self.reception.sessions.account(self, held_bytes - self._counted_bytes)
         self._counted_bytes = held_bytes
         if refusal:
@@ -260,7 +264,8 @@ class Session:
         self.reception.settle()
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do work for a request outside of a read. An exception closes only this session."""
+        """Do work for a request outside of a read. If it raises an exception, only this session is
+        closed."""
         try:
             work()
         except Exception:
@@ -285,7 +290,8 @@ class Session:
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Send answers and handle left frames in the next iteration of the loop."""
+        """In the next iteration of the loop, send answers and work on the frames that are left in
+        the buffer."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.reception.soon(self._go_on)
@@ -296,31 +302,37 @@ class Session:
             self._work_off(self.link.left(), is_read=False)
 
     def _advance(self) -> None:
-        """Send the answers that are next in order, and start the requests that waited for them."""
+        """Send the answers that are next in order, and start the requests that waited until they
+        were sent."""
         pipeline = self._pipeline
         leaving: list[object] = []
-        while True:
-            if self._has_ended and self.parked_fetch is not None:
-                self._drop_fetch(self.parked_fetch)
-            answers = pipeline.take_answers()
-            if answers and not self._is_mute:
-                leaving.extend(answers)
-            now_ns = self._worked_until_ns = self._turn_ns()
-            if now_ns > self._turn_end_ns:
-                self._is_turn_over = True
-                break
-            started = pipeline.start_waiting()
-            if started is None:
-                break
-            slot, frame = started
-            # Copy the frame, because the broker writes offsets into the batches of a Produce.
-            view = memoryview(bytearray(frame))
-            waited_ns = self._turn_ns() - pipeline.waited_since_ns
-            self.reception.dispatcher.start(self, slot, view, waited_ns)
-            if self.is_closed:
-                return
-            if self.has_staged:
-                self._settle()
+        try:
+            while True:
+                if self._has_ended and self.parked_fetch is not None:
+                    self._drop_fetch(self.parked_fetch)
+                answers = pipeline.take_answers()
+                if answers and not self._is_mute:
+                    leaving.extend(answers)
+                now_ns = self._worked_until_ns = self._turn_ns()
+                if now_ns > self._turn_end_ns:
+                    self._is_turn_over = True
+                    break
+                started = pipeline.start_waiting()
+                if started is None:
+                    break
+                slot, frame = started
+                # Copy the frame, because the broker writes offsets into the batches of a Produce.
+                view = memoryview(bytearray(frame))
+                waited_ns = self._turn_ns() - pipeline.waited_since_ns
+                self.reception.dispatcher.start(self, slot, view, waited_ns)
+                if self.is_closed:
+                    return
+                if self.has_staged:
+                    self._settle()
+        finally:
+            # Send them also if the started frame is no request, for which the caller closes.
+            if leaving and not self.is_closed:
+                self.link.send(leaving)
         if self.parked_fetch is not None:
             if pipeline.is_full:
                 # The session reads nothing more now, so it would not even notice the peer's end.
@@ -328,10 +340,16 @@ class Session:
             else:
                 # This includes the frames that had waited before the fetch was parked.
                 self.parked_fetch.hasten(pipeline.waiting)
-        if leaving:
-            self.link.send(leaving)
         if pipeline.leaving and not self.link.is_stalled:
             pipeline.sent()
+
+    def _send_ready(self) -> None:
+        """Send the answers that are ready, before the connection is closed for a later frame."""
+        if self.has_staged:
+            self._settle()
+        answers = self._pipeline.take_answers()
+        if answers and not self._is_mute:
+            self.link.send(answers)
 
     # Pausing.
 
@@ -355,7 +373,7 @@ class Session:
     def _unthrottled(self, paused_ms: int) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
         if self.login is not None:
-            self.login.stood_still(paused_ms)
+            self.login.extend(paused_ms)
         self._go_on_later()
 
     # Ending.
@@ -402,7 +420,8 @@ class Session:
         self._throttle.end()
 
     def _drop_fetch(self, parked: WaitingFetch) -> None:
-        """Drop the parked Fetch of a peer that has ended, because it only delays the close."""
+        """Drop the parked Fetch of a peer that has ended, because the Fetch would only delay the
+        close."""
         self.parked_fetch = None
         parked.drop()
         # The client would take the next answer for the answer of the Fetch.

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Protocol
 
 from broker.config import BROKER_LISTENER, MILL_LISTENER, BrokerConfig, InForce
+from broker.quotas.connection_rates import ConnectionRates
 from broker.sessions.login import CredentialKey, Login
 from broker.sessions.reception import CountedSession
 
@@ -21,12 +22,12 @@ SHRINK_AFTER_MS = 5_000
 RATE_WINDOW_MS = 1_000
 
 POTS = (MILL_LISTENER, "NET", BROKER_LISTENER)
-"""The listeners with their own counts: for the mill's parts, for clients over TLS, and for other
-brokers."""
+"""The listeners whose connections are counted separately: for the mill's parts, for clients over
+TLS, and for other brokers."""
 
 
 class SweptSession(CountedSession, Protocol):
-    """A session, as `sweep` sees it."""
+    """A session. `sweep` uses these members."""
 
     number: int
     """A number that rises in the order in which sessions were accepted."""
@@ -73,7 +74,7 @@ class SweptSession(CountedSession, Protocol):
 
 
 class ConnectionCounts:
-    """The counts of connections that share the limits on new connections."""
+    """The numbers of connections that share the limits on new connections."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -88,7 +89,7 @@ class ConnectionCounts:
     def refusal(self, config: BrokerConfig, host: str, now_ms: int) -> str:
         """Return the limit that one more connection from this host exceeds, or an empty string.
 
-        Each call counts as one new connection in the rate.
+        Each call adds one new connection to the rate.
         """
         if now_ms - self._window_start_ms >= RATE_WINDOW_MS:
             self._window_start_ms, self._window_count = now_ms, 0
@@ -127,6 +128,8 @@ class Sessions:
         self._settings = settings
         self._clients = ConnectionCounts()
         self._pots = {name: ConnectionCounts() for name in POTS}
+        self.rates = ConnectionRates()
+        """The new connections of addresses with a quota."""
 
     @property
     def buffer_bytes(self) -> int:
@@ -140,7 +143,12 @@ class Sessions:
     def admit(self, session: SweptSession, now_ms: int) -> str:
         """Admit a session and return an empty string, or return the limit that it exceeds."""
         tally, host = self.tally(session.listener_name), session.peer_host
-        refusal = tally.refusal(self._settings.config, host, now_ms)
+        refusal = ""
+        if session.listener_name not in (MILL_LISTENER, BROKER_LISTENER):
+            # This limit is the first one, so that a flood of one address does not use up the
+            # limits of all.
+            refusal = self.rates.refusal(host, now_ms)
+        refusal = refusal or tally.refusal(self._settings.config, host, now_ms)
         if not refusal:
             self._admitted_count += 1
             session.number = self._admitted_count
@@ -149,11 +157,11 @@ class Sessions:
         return refusal
 
     def spoke(self, session: CountedSession) -> None:
-        """Note that `has_spoken` of a session has become true."""
+        """Record that `has_spoken` of a session has become true."""
         self.tally(session.listener_name).silent_count -= 1
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
-        """Note a change of a session's memory in bytes. Return the limit that the total exceeds, or
+        """Add a change of a session's memory in bytes. Return the limit that the total exceeds, or
         an empty string."""
         tally = self.tally(session.listener_name)
         tally.buffer_bytes += added_bytes
@@ -191,8 +199,8 @@ class Sessions:
                 session.shrink()
 
     def end_throttles(self) -> None:
-        """End all pauses, because the quotas have changed. The next requests are counted by the new
-        ones."""
+        """End all pauses, because the quotas have changed. The next requests are charged by the new
+        quotas."""
         for session in list(self.open):
             session.end_throttle()
 

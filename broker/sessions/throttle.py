@@ -1,8 +1,8 @@
 """The pause of a connection whose client is over a quota (KIP-219).
 
 This module is pure. While the pause lasts, the session starts no request and reads nothing. Answers
-of requests that were started before are sent. The time of the pause counts neither as the client's
-silence nor for the end of its login.
+of requests that were started before are sent. The time of the pause is neither part of the client's
+silence nor of the lifetime of its login.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker.world import Cancel, Clock, Later
 
 
 class Throttle:
-    """The pauses of one session. The session pauses or does not pause."""
+    """The pauses of one session. At any time the session pauses or does not."""
 
     __slots__ = ("_clock", "_later", "_over", "_pipeline", "_since_ms", "_timer", "_until_ms")
 
@@ -36,7 +36,7 @@ class Throttle:
         return self._timer is not None
 
     def begin(self, pause_ms: int) -> None:
-        """Pause for this time. A pause that ends later stays."""
+        """Pause for this time. If the present pause ends later, it stays as it is."""
         now_ms = self._clock.monotonic_ms()
         if self._timer is None:
             self._since_ms = now_ms

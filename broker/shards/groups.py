@@ -44,8 +44,8 @@ OF_A_MEMBER = frozenset(
 )
 """The error codes about members.
 
-FENCED_INSTANCE_ID and the last two codes stop a consumer. With the other codes the consumer gives
-up its partitions.
+FENCED_INSTANCE_ID and the last two codes stop a consumer. The other codes make it give up its
+partitions.
 """
 
 
@@ -88,7 +88,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         )
         self._is_stopping = False
         self._removed_unseen: dict[LoadedShard[GroupShard], set[str]] = {}
-        """The topics that were removed while a shard was being loaded, by shard."""
+        """The topics that were removed while a shard was being loaded, for each such shard."""
 
     def moment(self) -> Moment:
         """Return the time in the form that groups use."""
@@ -106,7 +106,8 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     def find(self, key: str) -> LoadedShard[GroupShard]:
         """Return the shard of a group.
 
-        Raises ApiError while the shard is loading, or if this broker does not have it.
+        Raises ApiError while the shard is loading, or if this broker does not lead the shard's
+        partition.
         """
         if self._is_stopping:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -115,8 +116,8 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     def told(self, refusal: ErrorCode) -> ErrorCode:
         """Return the error code to send to a client, by the rule of `CoordinatorDriver.told`.
 
-        The rule is applied only to errors about members. The other errors do no harm if this broker
-        was deposed.
+        The rule is applied only to errors about members. Other errors do no harm, even if this
+        broker was deposed.
         """
         return super().told(refusal) if refusal in OF_A_MEMBER else refusal
 
@@ -127,8 +128,8 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         heartbeat.
 
         A committed offset is stored with the id of its topic. If a topic was removed and created
-        again under the same name, this method drops its old offsets, because possibly no
-        coordinator had this shard loaded at the removal.
+        again under the same name, this method drops the old offsets, because possibly no
+        coordinator had this shard loaded when the topic was removed.
         """
         shard.loaded(self.moment())
         self.perform(loaded)
@@ -138,16 +139,17 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             known = topics.get(topic)
             return None if known is None else known.topic_id
 
-        # Offsets of topics that were removed while this shard was not loaded, or before a crash.
+        # These offsets belong to topics that were removed while this shard was not loaded, or
+        # before a crash.
         records = shard.strange(topic_id_of)
-        # No offsets have been committed since the removal, so a new topic of the same name starts
-        # without offsets.
+        # No offsets have been committed since these topics were removed, so drop their offsets by
+        # name. A new topic of the same name must start without offsets.
         records += shard.of_topics(self._removed_unseen.pop(loaded, set()))
         self._forget_removed(loaded, shard, records)
 
     def on_dropped(self, loaded: LoadedShard[GroupShard]) -> None:
-        """Answer members that wait in a dropped shard, so that they look for another
-        coordinator."""
+        """Answer the members that wait in a dropped shard with an error, so that they look for
+        another coordinator."""
         self._removed_unseen.pop(loaded, None)
         if loaded.shard is not None:
             loaded.shard.members.unload(self.moment())
@@ -194,7 +196,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
                 group=store.group.group_id,
                 error=error,
             )
-            # The record is larger than a batch may be, so a retry would not help.
+            # The record is too large for a batch, so a retry would not help.
             is_hopeless = error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             code = (
                 ErrorCode.UNKNOWN_SERVER_ERROR
@@ -216,7 +218,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, now_ms: int) -> None:
-        """End the sessions and the waits whose deadline has passed."""
+        """End the sessions and the waits whose deadlines have come."""
         for loaded, shard in self.loaded():
             deadline_ms = shard.members.timers.next_deadline_ms
             if deadline_ms is not None and deadline_ms <= now_ms:
@@ -224,8 +226,8 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
                 self.perform(loaded)
 
     def rights_changed(self) -> None:
-        """Remove the members that may not be in their group any more, because the ACLs have
-        changed."""
+        """Remove the members that no longer have the right to be in their group, because the ACLs
+        have changed."""
         for loaded, shard in self.loaded():
             shard.members.rights_changed(self.moment())
             self.perform(loaded)
@@ -285,8 +287,8 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     ) -> None:
         """Drop the offsets of removed topics and write their tombstones.
 
-        The offsets do not count any more, even if the tombstones cannot be written, because a new
-        topic of the same name must start without offsets.
+        The offsets are dropped even if the tombstones cannot be written, because a new topic of the
+        same name must start without offsets.
         """
         shard.void(records, loaded.replica.log.log_end_offset)
         self._forget(loaded, records)
@@ -341,4 +343,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
 
 def _not_forgotten(error: ApiError) -> None:
-    logger.warning("cannot remove offsets that are no longer needed", extra=fields(error=error))
+    logger.warning(
+        "cannot write the tombstones of expired or removed offsets; they are written later",
+        extra=fields(error=error),
+    )

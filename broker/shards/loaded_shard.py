@@ -1,6 +1,6 @@
-"""A loaded shard: its leader epoch, and the requests that wait for its records.
+"""A loaded shard: its leader epoch, and the requests that wait for the commit of its records.
 
-Each wait ends once, either by a commit or because the shard is dropped.
+Each wait ends exactly once, by the commit or when the shard is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.wire.records import HEADER_BYTES
 LOAD_BYTES = 64 << 10
 """The number of bytes that are replayed in one iteration of the event loop.
 
-It is a few milliseconds of work.
+A replay of so many bytes takes a few milliseconds.
 """
 
 S = TypeVar("S", bound=Shard)
@@ -33,16 +33,16 @@ Refused = Callable[[ApiError], None]
 
 
 class ImageSource(Protocol):
-    """Has the metadata in force (`cluster/metadata`)."""
+    """The interface to the object that has the metadata in force (`cluster/metadata`)."""
 
     @property
     def image(self) -> MetadataImage:
-        """The image of everything that is committed and in force."""
+        """The metadata image that is committed and in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPorts:
-    """The parts of the broker that coordinators use."""
+    """The other parts of the broker that coordinators use."""
 
     clock: Clock
     soon: Soon
@@ -77,6 +77,12 @@ class LoadedShard(Generic[S]):
         """The batches of records that are written and not committed."""
 
     @property
+    def state(self) -> S:
+        """The state of a shard that serves requests. `CoordinatorDriver.find` returns no other."""
+        assert self.shard is not None, "the shard is being loaded"
+        return self.shard
+
+    @property
     def batch_bytes_max(self) -> int:
         """The largest size of the records in one batch, so that one iteration of the event loop can
         process them."""
@@ -105,7 +111,7 @@ class ReplayWait:
         self._do()
 
     def lost(self, code: ErrorCode) -> None:
-        """Do nothing, because the next leader loads the shard again."""
+        """Do nothing. The next leader replays the whole log when it loads the shard."""
 
 
 class ClientWait:

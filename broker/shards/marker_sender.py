@@ -59,7 +59,7 @@ class WantedMarker:
     If it returns False, the marker must not be sent.
     """
     refused: Callable[[ErrorCode], None]
-    """A function that is called each time the marker could not be written and will be sent
+    """A function that is called whenever the marker could not be written, before the marker is sent
     again."""
     again_ms: int = AGAIN_MS_MIN
     """The wait before the marker is sent again."""
@@ -81,7 +81,7 @@ class MarkerSender:
     def __init__(
         self, world: World, peers: Peers, leader_of: Callable[[TopicPartition], int | None]
     ) -> None:
-        """Take the ports.
+        """Create a sender.
 
         `leader_of` returns a partition's leader in the metadata; None for a deleted partition.
         """
@@ -101,11 +101,11 @@ class MarkerSender:
         self._ask_soon(node_id, line)
 
     def moved(self) -> None:
-        """Return the markers of partitions that have another leader now to their waiters, because
-        the metadata changed.
+        """Give the markers of partitions that now have another leader back to their waiters,
+        because the metadata changed.
 
-        Markers in a request in flight stay until the request ends, because the leader can still
-        write them.
+        Markers in a request that is in flight stay until the request ends, because the leader can
+        still write them.
         """
         for node_id, line in self._lines.items():
             for some in (line.ready, line.resting):
@@ -117,8 +117,6 @@ class MarkerSender:
         """Send no more markers, because the broker stops."""
         self._is_stopped = True
 
-    # Helpers.
-
     def _give_back(self, wanted: WantedMarker) -> None:
         is_gone = self._leader_of(wanted.partition) is None
         wanted.waiter.lost(
@@ -126,8 +124,8 @@ class MarkerSender:
         )
 
     def _ask_soon(self, node_id: int, line: _BrokerMarkers) -> None:
-        # Send the request in the next iteration of the event loop, so that it has all markers of
-        # this iteration.
+        # Send the request in the next iteration of the event loop, so that it contains all markers
+        # of this iteration.
         if line.ready and not line.is_asked:
             line.is_asked = True
             self._world.soon(self._ask, node_id, line)
@@ -197,7 +195,7 @@ class MarkerSender:
     def _rest(
         self, node_id: int, line: _BrokerMarkers, wanted: WantedMarker, code: ErrorCode
     ) -> None:
-        """Send a marker again after a while, if the same broker is still the leader then."""
+        """Send a marker again after a wait, if the same broker still leads the partition then."""
         if not wanted.serves():
             return
         if self._leader_of(wanted.partition) != node_id:

@@ -37,7 +37,7 @@ class OffsetShards(Protocol):
     def marker_written(
         self, replica: Replica, offset: int, producer: ProducerEpoch, marker: Marker
     ) -> None:
-        """Note that a transaction's marker was written to a partition of the offsets topic."""
+        """Handle a marker that was written to a partition of the offsets topic."""
 
 
 class Markers:
@@ -93,9 +93,9 @@ class Markers:
     def write_once(
         self, replica: Replica, marker: TxnMarker, waiter: WaitingOperation, deadline_ms: int
     ) -> None:
-        """Write a marker unless it is already in the log. In this case, only wait for its commit.
+        """Write a marker, unless it is already in the log. If it is, only wait for its commit.
 
-        Senders that repeat a request after a lost answer or a timeout need this.
+        A sender that repeats its request after a lost answer or a timeout uses this method.
         """
         log = replica.log
         state = log.producer_state
@@ -105,8 +105,8 @@ class Markers:
         if known is None:
             self.write(replica, marker, waiter, deadline_ms)
             return
-        # The marker in the log can also belong to the former transaction, if this transaction has
-        # appended nothing.
+        # If this transaction has appended nothing here, the marker in the log can belong to the
+        # producer's former transaction.
         state.verifications.void(marker.producer_id)
         end_offset = known.offset + 1 if known.offset >= 0 else log.log_end_offset
         self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)

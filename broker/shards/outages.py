@@ -1,5 +1,5 @@
-"""Logs which partitions reject transaction markers: once, then at long intervals, and when it is
-over.
+"""Logs which partitions reject transaction markers: at the start of an outage, then at long
+intervals, and at its end.
 
 Many decided transactions can wait for one partition, and each marker is sent again every two
 seconds. A log line for every attempt would flood the log without new information.
@@ -28,15 +28,15 @@ MOVING = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""The errors while another broker becomes the leader. They usually end soon."""
+"""The errors of a partition whose leader is changing. They usually end soon."""
 
 MOVING_MS = 5_000
 """The time for which such errors can last before they are logged."""
 
 
 class Outage:
-    """The time since which a partition rejects markers, and the time of the next log line; both
-    monotonic."""
+    """One outage: the time since which a partition rejects markers, and the time of the next log
+    line. Both are monotonic."""
 
     __slots__ = ("is_told", "since_ms", "told_next_ms")
 
@@ -53,7 +53,8 @@ class Outages:
         self._open: dict[TopicPartition, Outage] = {}
 
     def refused(self, partition: TopicPartition, error: ApiError, now_ms: int) -> None:
-        """Note a rejected marker, which will be sent again."""
+        """Record a rejected marker, which will be sent again. Log the outage if a log line is
+        due."""
         outage = self._open.setdefault(partition, Outage(now_ms))
         patience_ms = MOVING_MS if error.code in MOVING and not outage.is_told else 0
         if now_ms < outage.told_next_ms + patience_ms:
@@ -61,15 +62,16 @@ class Outages:
         outage.is_told = True
         outage.told_next_ms = now_ms + REMINDER_MS
         logger.warning(
-            "transaction markers are refused",
+            "a partition rejects transaction markers; they are sent again until it accepts them",
             extra=fields(partition=partition, error=error, for_ms=now_ms - outage.since_ms),
         )
 
     def over(self, partition: TopicPartition, now_ms: int) -> None:
-        """Note that a marker was written to a partition, or that none is needed any more."""
+        """End the outage of a partition, because a marker was written to it or none is needed any
+        more."""
         outage = self._open.pop(partition, None)
         if outage is not None and outage.is_told:
             logger.info(
-                "transaction markers are accepted again",
+                "the partition accepts transaction markers again",
                 extra=fields(partition=partition, for_ms=now_ms - outage.since_ms),
             )

@@ -50,6 +50,6 @@ class ProducerIds:
     def _refused(self, error: ApiError) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, refused in waiting:
-            # Every client retries this error. Some clients take a storage error as fatal in this
-            # answer.
+            # Every client retries this error. In the answer to InitProducerId some clients take a
+            # storage error as fatal.
             refused(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))

@@ -49,7 +49,7 @@ def replay_slice(log: Log, shard: Shard, offset: int) -> int:
     """
     found = log.read(offset, LOAD_BYTES, log.log_end_offset).region
     if found is None:
-        # After a cleaning, the log has no records from this offset to the end.
+        # A cleaning has removed all records from this offset to the end of the log.
         return log.log_end_offset
     check_region(found)
     for header, batch in iterate_batches(found.read()):

@@ -3,13 +3,14 @@
 Each partition of the coordinator's internal topic is one shard, for one leader epoch. When this
 broker becomes the leader, the shard is loaded up to the log's end, some bytes per iteration of the
 event loop. It serves requests once the high watermark has reached this end, because records above
-can be lost with their leader. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
+the high watermark can still be lost. Until then requests get COORDINATOR_LOAD_IN_PROGRESS.
 
 An outcome's records are appended as one batch. When the batch is committed, the records are
 replayed into the shard and the reply is sent. A client's wait has a deadline. A replay has no
-deadline, because the shard must apply every decision in its log, whatever answer its client got.
-Only the end of the leadership ends this wait, together with the shard. The shard gets whole batches
-with their headers, so replayed batches and new batches look the same.
+deadline, because the shard must apply every decision in its log, whatever answer its client got. It
+waits until the commit, or until this broker loses the leadership and drops the shard. The shard
+gets whole batches with their headers, so it handles batches from a load and new batches in the same
+way.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ logger = logging.getLogger(__name__)
 OFFSETS_SEQUENCE = 0
 """The first sequence of each batch that is written for a producer.
 
-No reader checks this value. But Kafka writes it, and DescribeProducers counts from it.
+Consumers do not check this value, but Kafka writes the same one, and DescribeProducers shows the
+sequences that follow from it.
 """
 
 COMMIT_MS_MAX = 5_000
@@ -103,7 +105,8 @@ class CoordinatorDriver(Generic[S]):
     def find(self, key: str) -> LoadedShard[S]:
         """Return the shard of a group or transaction.
 
-        Raises ApiError while the shard is loading, or if this broker does not have it.
+        Raises ApiError while the shard is loading, or if this broker does not lead the shard's
+        partition.
         """
         topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
@@ -118,7 +121,8 @@ class CoordinatorDriver(Generic[S]):
         return loaded
 
     def coordinator_id(self, key: str) -> int:
-        """Return the broker that coordinates a group or transaction; NO_NODE if none."""
+        """Return the id of the broker that coordinates a group or transaction; NO_NODE if there is
+        none."""
         topic = self.ports.metadata.image.topics.get(self._topic)
         if topic is None:
             return NO_NODE
@@ -135,9 +139,7 @@ class CoordinatorDriver(Generic[S]):
 
     def shard(self, key: str) -> S:
         """Return the state of the shard for a group or transaction, in order to read from it."""
-        shard = self.find(key).shard
-        assert shard is not None
-        return shard
+        return self.find(key).state
 
     def readable(self, key: str) -> S:
         """Return the state of a shard as `shard` does, for an answer that only reads.
@@ -151,7 +153,7 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def may_tell(self) -> bool:
-        """True if this broker's shards may answer clients.
+        """True if this broker's shards may answer requests that only read.
 
         The rule is the same as for reads from a leader: no other broker can have become the leader.
         """
@@ -161,28 +163,31 @@ class CoordinatorDriver(Generic[S]):
         """Return the error code to send to a client: NOT_COORDINATOR if this broker can have been
         deposed.
 
-        This broker cannot know members or producers that came later, at the next coordinator. The
-        original error could stop them.
+        A deposed broker does not know the members and producers that its successor has accepted
+        since. The original error could stop them.
         """
         return refusal if self.may_tell else ErrorCode.NOT_COORDINATOR
 
     def serves(self, loaded: LoadedShard[S]) -> bool:
-        """Return True if a shard is still loaded. Work that continues later checks this."""
+        """Return True if a shard is still loaded. Callers check this before they continue work
+        later."""
         return self.by_index.get(loaded.replica.index) is loaded
 
     # Load shards.
 
     def follow(self) -> None:
-        """Load the shards of partitions that this broker now leads. `resigned` drops shards."""
+        """Load the shards of partitions that this broker has started to lead. `resigned` drops
+        shards."""
         for replica in list(self.ports.replicas.led_of(self._topic)):
             if replica.index not in self.by_index:
                 loaded = self.by_index[replica.index] = LoadedShard[S](replica)
                 self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
-        """Replay a part of the shard's log, and the rest in later iterations of the event loop.
+        """Replay a part of the shard's log, and the remaining part in later iterations of the event
+        loop.
 
-        It is not done in a thread, because a log must not be read in two threads.
+        The log is not replayed in a thread, because two threads must not read one log.
         """
         if not self.serves(loaded):
             return
@@ -219,21 +224,22 @@ class CoordinatorDriver(Generic[S]):
             return
 
         def committed() -> None:
-            # A marker can have been written in the meantime.
+            # The end offset can have moved, because a marker was written in the meantime.
             self._load_slice(loaded, shard, end_offset)
 
         replica.committed.await_(end_offset, ReplayWait(committed), None)
 
     def on_loaded(self, loaded: LoadedShard[S], shard: S) -> None:
-        """Note that a shard was loaded. Coordinators override this method to resume their work."""
+        """Resume the work of a loaded shard. Does nothing here; coordinators override this
+        method."""
 
     def on_dropped(self, loaded: LoadedShard[S]) -> None:
-        """Note that a shard was dropped. Coordinators override this method to end waits."""
+        """End the waits of a dropped shard. Does nothing here; coordinators override this
+        method."""
 
     def resigned(self, replica: Replica) -> None:
-        """Drop the shard of a partition that this broker does not lead any more, or not in this
-        epoch.
-        """
+        """Drop the shard of a partition that this broker no longer leads, or leads in another
+        epoch."""
         loaded = self.by_index.get(replica.index)
         if loaded is not None and loaded.replica is replica:
             del self.by_index[replica.index]
@@ -253,15 +259,15 @@ class CoordinatorDriver(Generic[S]):
         """Append an outcome's records. `reply` is called when they are committed and replayed.
 
         `refused` is called instead after a timeout, or if the shard is dropped before. `then` is
-        for work that must follow the decision in any case; it is called after the reply. Raises
-        ApiError if nothing was written.
+        for work that must follow the decision. It is called after the commit, even if the client's
+        wait has ended. Raises ApiError if nothing was written.
 
         With `producer` the records are part of this producer's transaction, which stays open until
         a marker comes. Such a batch is replayed as soon as it is written. It changes nothing yet,
         but a query for stable offsets must know at once that a commit is pending.
 
-        A reply without records depends on the state of the shard, so the rules for reads apply to
-        it.
+        If the outcome has no records, the reply is like the answer to a read, so the rules for
+        reads apply to it.
         """
         if not outcome.records:
             if not self.may_tell:
@@ -290,8 +296,7 @@ class CoordinatorDriver(Generic[S]):
         if not outcome.records:
             then()
             return
-        end_offset = self._append(loaded, outcome)
-        loaded.replica.committed.await_(end_offset, ReplayWait(then), None)
+        self._append(loaded, outcome, then=then)
         loaded.replica.on_written()
 
     def _append(
@@ -299,8 +304,10 @@ class CoordinatorDriver(Generic[S]):
         loaded: LoadedShard[S],
         outcome: ShardOutcome[Any],
         producer: ProducerEpoch | None = None,
+        then: Callable[[], None] | None = None,
     ) -> int:
-        """Append an outcome's records, to be replayed once they are committed.
+        """Append an outcome's records, to be replayed once they are committed. `then` is called
+        after the replay.
 
         Returns the end of their batch. The caller then calls `on_written`. Raises ApiError if
         nothing was written.
@@ -337,6 +344,8 @@ class CoordinatorDriver(Generic[S]):
             loaded.under_way.popleft()
             if producer is None and loaded.shard is not None:
                 loaded.shard.replay_batch(header, records)
+            if then is not None:
+                then()
 
         loaded.under_way.append(records)
         replica.committed.await_(end_offset, ReplayWait(committed), None)
@@ -347,7 +356,8 @@ class CoordinatorDriver(Generic[S]):
     ) -> None:
         """Replay a marker once it is committed.
 
-        A shard that is still being loaded finds the marker in the log.
+        If the shard is still being loaded, nothing needs to be done, because the load reads the
+        marker from the log.
         """
         loaded = self.by_index.get(replica.index)
         if loaded is None or loaded.replica is not replica or loaded.shard is None:
@@ -361,6 +371,6 @@ class CoordinatorDriver(Generic[S]):
         replica.committed.await_(offset + 1, ReplayWait(committed), None)
 
     def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
-        """Note a disk error, and return the error for the client."""
+        """Record a disk error, and return the error for the client."""
         self.ports.write_failed(replica.topic_partition, error, now_ms)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

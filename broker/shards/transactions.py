@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class MarkerWait:
-    """The wait for the commit of one marker."""
+    """The wait for the commit of one marker, on this or on another broker."""
 
     __slots__ = ("_coordinator", "_ending", "_topic_partition")
 
@@ -52,7 +52,7 @@ class MarkerWait:
         self._coordinator.marker_lost(self._ending, self._topic_partition, code)
 
     def refused(self, code: ErrorCode) -> None:
-        """Note that another broker could not write the marker, which will be sent again."""
+        """Record that another broker could not write the marker, which will be sent again."""
         self._coordinator.marker_refused(self._topic_partition, code)
 
     def serves(self) -> bool:
@@ -87,7 +87,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         markers: Markers,
         sender: MarkerSender | None = None,
     ) -> None:
-        """Take the ports.
+        """Create a coordinator without shards.
 
         `sender` sends markers to other brokers; None for a broker without a cluster.
         """
@@ -113,7 +113,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._outages = Outages()
 
     def on_loaded(self, loaded: LoadedShard[TxnShard], shard: TxnShard) -> None:
-        """Finish the transactions that were decided before the last stop."""
+        """Finish the transactions of a loaded shard that were decided but not completed."""
         shard.begin(self.ports.clock.monotonic_ms())
         for transaction in shard.preparing():
             self._end(Ending(loaded, shard, transaction))
@@ -124,8 +124,8 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             del self._endings[ending]
 
     def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
-        """Return Kafka's error for a failed write: the client looks for its coordinator and tries
-        again."""
+        """Return Kafka's error for a failed write, after which the client looks for its coordinator
+        and tries again."""
         super().write_failed(replica, error, now_ms)
         return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
 
@@ -147,12 +147,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
         `judge` decides with the shard's state. `reply` is called with the changed transactions once
         the decision is durable. The markers of a decided transaction are written after the reply.
-        An error is sent at once, so the rules for reads apply to it: an error of a deposed
-        coordinator could stop a producer that this broker does not know.
+        An error is sent at once, so the rules for reads apply to it. Otherwise a deposed
+        coordinator could stop a producer that only its successor knows.
         """
         try:
             loaded = self.find(transactional_id)
-            shard = self.shard(transactional_id)
+            shard = loaded.state
             outcome = judge(shard)
         except ApiError as error:
             refused(ApiError(self.told(error.code), error.message))
@@ -221,7 +221,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         now_ms = self.ports.clock.monotonic_ms()
         for topic_partition in sorted(ending.unwritten):
             ending.unwritten.discard(topic_partition)
-            # Count the marker first, because it can be committed before `write` returns.
+            # Increment first, because the marker can be committed before `write` returns.
             ending.waiting_count += 1
             try:
                 is_written = self._write_marker(ending, topic_partition)
@@ -256,12 +256,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return True
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
-        """Return True if a rejected marker need not be written at all.
+        """Return True if a rejected marker need not be written any more.
 
-        A decided transaction is never given up: its marker is written again after every refusal.
-        This ends only when the metadata shows that the marker's partition is deleted, or when a
-        newer producer or coordinator epoch has ended the transaction there. The answer of another
-        broker alone never shows that a partition is deleted.
+        The marker of a decided transaction is written again after every refusal. There are two
+        exceptions. The metadata shows that the marker's partition is deleted, or a newer producer
+        or coordinator epoch has ended the transaction there. The answer of another broker never
+        proves that a partition is deleted.
         """
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return leader_of(self.ports.metadata.image, topic_partition) is None
@@ -272,7 +272,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         return False
 
     def marker_settled(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        """Note that a marker is committed on this or another broker, or is not needed any more."""
+        """Handle a marker that is committed on some broker or is no longer needed."""
         self._outages.over(topic_partition, self.ports.clock.monotonic_ms())
         self._marker_ended(ending)
 
@@ -281,13 +281,13 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._complete_if_written(ending)
 
     def marker_lost(self, ending: Ending, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Note that a marker was not committed by the broker that wrote it or to which it was
+        """Handle a marker that was not committed by the broker that wrote it or to which it was
         sent."""
         if code in FENCED:
             _tell_fenced(topic_partition, code)
         elif code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            # Another broker leads the partition now. Only this new leader knows whether it has the
-            # marker.
+            # Another broker leads the partition now, and only that broker knows whether its log has
+            # the marker.
             ending.unwritten.add(topic_partition)
             self.ports.soon(self._write_again, ending)
             self._marker_ended(ending)
@@ -295,7 +295,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self.marker_settled(ending, topic_partition)
 
     def marker_refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
-        """Note that another broker has not written a marker and will be asked again."""
+        """Handle a marker that another broker has not written and that will be sent again."""
         now_ms = self.ports.clock.monotonic_ms()
         self._outages.refused(topic_partition, ApiError(code), now_ms)
 
@@ -307,7 +307,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         if ending.unwritten or ending.waiting_count or ending.is_completing:
             return
         if not self.serves(ending.loaded):
-            # The shard's new leader finds the decision in its log and finishes it.
+            # The shard's new leader finds the decision in its log and finishes the transaction.
             return
         ending.is_completing = True
 
@@ -320,7 +320,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         ending.is_completing = error is None
 
     def moved(self) -> None:
-        """Send markers to the present leaders, because the metadata changed."""
+        """Send the unwritten markers to the present leaders, because the metadata changed."""
         if self._sender is not None:
             self._sender.moved()
             self.retry()
@@ -339,7 +339,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             for outcome in shard.abort_overdue(clock.now_ms(), clock.monotonic_ms()):
                 (one,) = outcome.reply
                 logger.info(
-                    "transaction took too long and is aborted",
+                    "a transaction has exceeded its timeout and is aborted",
                     extra=fields(
                         transactional_id=one.transactional_id,
                         producer_id=one.producer_id,
@@ -385,14 +385,14 @@ def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> int | No
 
 
 def _tell_fenced(topic_partition: TopicPartition, code: ErrorCode) -> None:
-    """Log that a newer coordinator or producer has already ended the transaction in the
-    partition."""
+    """Log that a newer coordinator or producer has already ended a transaction in a partition."""
     logger.warning(
-        "a newer epoch has already ended the transaction",
+        "a marker was not written, because a newer epoch has already ended the transaction in "
+        "the partition",
         extra=fields(partition=topic_partition, code=code),
     )
 
 
 def _note(error: ApiError | None) -> None:
     if error is not None:
-        logger.warning("transactions could not be moved", extra=fields(error=error))
+        logger.warning("cannot write the new state of transactions", extra=fields(error=error))

@@ -46,11 +46,16 @@ class LocalVerifier:
     ) -> None:
         transactions = self._transactions
         try:
-            if coordinator_epoch > transactions.find(owner.transactional_id).leader_epoch:
+            loaded = transactions.find(owner.transactional_id)
+            if coordinator_epoch > loaded.leader_epoch:
                 raise ApiError(
-                    ErrorCode.NOT_COORDINATOR, "another coordinator has already written a marker"
+                    ErrorCode.NOT_COORDINATOR,
+                    (
+                        "another coordinator has already written a marker for this producer: "
+                        "find the coordinator again"
+                    ),
                 )
-            transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
+            loaded.state.refuse_outsider(*owner, partition)
         except ApiError as error:
             raise ApiError(transactions.told(error.code), error.message) from error
 
@@ -60,7 +65,7 @@ class LocalVerifier:
         partitions: Iterable[TopicPartition],
         answered: Callable[[Codes], None],
     ) -> None:
-        raise AssertionError("there is no coordinator elsewhere")
+        raise AssertionError("a broker without a cluster has no other broker to ask")
 
 
 class ClusterVerifier(LocalVerifier):
@@ -75,7 +80,7 @@ class ClusterVerifier(LocalVerifier):
         self._clock = clock
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        # Ask also if there is no coordinator now, because a transaction that is open in the log can
+        # Ask even if no coordinator is known now, because a transaction that is open in the log can
         # continue.
         return self._transactions.coordinator_id(transactional_id) != self._node_id
 

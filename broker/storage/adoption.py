@@ -25,10 +25,10 @@ def good_snapshot(
     """Return the newest usable snapshot at or below `limit`, as its offset and its state; None if
     there is none.
 
-    An unreadable snapshot is removed. Snapshots above a damaged transaction index are skipped,
-    because the batches must be read again to find the aborted transactions, and this reading needs
-    the producer state from before the damage. A snapshot below the first segment cannot be used,
-    because the batches after it are gone.
+    An unreadable snapshot is removed. Snapshots above a damaged transaction index are skipped. In
+    this case the batches are read again to find the aborted transactions, and this reading must
+    start with the producer state from before the damage. A snapshot below the first segment cannot
+    be used, because the batches after it are gone.
     """
     limit = min(limit, _first_damage(disk, folder, bases, limit))
     for offset in reversed(snapshot_offsets(disk, folder)):
@@ -55,7 +55,7 @@ def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> 
         try:
             data = disk.read_all(segment.txn_index.path)
             if not data:
-                raise ValueError("an index file has no entries")
+                raise ValueError("the transaction index file has no entries")
             txn_index.decode(data, base_offset, next_base)
         except ValueError:
             return base_offset
@@ -80,10 +80,10 @@ def adopt(
     """Use a segment with its index files. Raises CorruptionError if the files do not fit the
     segment.
 
-    The batches after the last index entry are checked. The first of them must be the batch of this
-    entry. They must have no place where an entry is missing, end with the file, and lead to
-    `end_offset`, which is the start of the next segment or the end of the log. Their leader epochs
-    must be in the epoch file.
+    The batches from the last index entry on are checked. The first of them must be the batch of
+    this entry, and no batch after it may need an index entry of its own. The last batch must end
+    with the file and at `end_offset`, which is the start of the next segment or the end of the log.
+    Their leader epochs must be in the epoch file.
     """
     segment.adopt_indexes(end_offset)
     index, times = segment.index, segment.time_index
@@ -96,9 +96,17 @@ def adopt(
     for header in walk:
         if index.offsets and not since_entry:
             if header.last_offset != segment.base_offset + index.offsets[-1]:
-                raise CorruptionError(segment.log_path, walk.position, "the last entry is wrong")
+                raise CorruptionError(
+                    segment.log_path,
+                    walk.position,
+                    "the last entry of the offset index does not fit the batch at this position",
+                )
         elif since_entry > segment.interval_bytes:
-            raise CorruptionError(segment.log_path, walk.position, "index entries are missing")
+            raise CorruptionError(
+                segment.log_path,
+                walk.position,
+                "the offset index lacks entries for the batches from here on",
+            )
         if epochs.epoch_of(header.last_offset) not in (header.partition_leader_epoch, UNKNOWN[0]):
             reason = f"leader-epoch-checkpoint lacks epoch {header.partition_leader_epoch}"
             raise CorruptionError(segment.log_path, walk.position, reason)

@@ -23,8 +23,8 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".running"
-"""The name of the file that says which process last wrote to the folder, and under which boot of
-the kernel. Kafka has no such file."""
+"""The file that names the last process that wrote to the folder, and the boot of the kernel under
+which it ran. Kafka has no such file."""
 
 _VERSION = "0"
 
@@ -39,12 +39,12 @@ def decode_clean_stop(data: bytes) -> int:
     said = json.loads(data)
     broker_epoch = said.get("brokerEpoch", NO_BROKER_EPOCH) if isinstance(said, dict) else None
     if not isinstance(broker_epoch, int):
-        raise ValueError(f"not a marker of a clean stop: {data!r}")
+        raise ValueError(f"found {data!r}, expected the marker of a clean stop")
     return broker_epoch
 
 
 def encode_running(broker_epoch: int, boot_id: str) -> bytes:
-    """Encode the mark of a running process, which a broker writes once it is registered."""
+    """Encode the mark of a running process. A broker writes the mark once it is registered."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}).encode()
 
 
@@ -57,7 +57,7 @@ def decode_running(data: bytes) -> tuple[int, str]:
     match said:
         case {"version": 0, "brokerEpoch": int(broker_epoch), "bootId": str(boot_id)}:
             return broker_epoch, boot_id
-    raise ValueError(f"not a marker of a running broker: {data!r}")
+    raise ValueError(f"found {data!r}, expected the marker of a running broker")
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -82,7 +82,9 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
     for line in _decode(data):
         leader_epoch, start_offset = (int(word) for word in line.split(" "))
         if leader_epoch <= latest or start_offset < last_start:
-            raise ValueError("epochs do not rise")
+            raise ValueError(
+                "the leader epochs and their start offsets do not rise from line to line"
+            )
         entries.append((leader_epoch, start_offset))
         latest, last_start = leader_epoch, start_offset
     return entries
@@ -95,7 +97,7 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
 def decode_partition_metadata(data: bytes) -> UUID:
     values = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
     if values.get("version") != _VERSION:
-        raise ValueError(f"version {values.get('version')!r} is not known")
+        raise ValueError(f"found version {values.get('version')!r}, expected {_VERSION}")
     return uuid_from_base64(values.get("topic_id", ""))
 
 
@@ -116,7 +118,7 @@ def _encode(lines: Iterable[str]) -> bytes:
 def _decode(data: bytes) -> list[str]:
     version, count, *lines = data.decode().splitlines()
     if version != _VERSION:
-        raise ValueError(f"version {version!r} is not known")
+        raise ValueError(f"found version {version!r}, expected {_VERSION}")
     if int(count) != len(lines):
-        raise ValueError(f"{count} entries announced, {len(lines)} found")
+        raise ValueError(f"the file says that it has {count} entries, but it has {len(lines)}")
     return lines

@@ -1,11 +1,11 @@
 """Rewrites the closed segments of a compacted log with only the newest record of each key.
 
 A `CleaningJob` is planned in the loop and performed in a thread, slice by slice. It reads closed
-files and makes new ones in the same folder, named `.cleaned`. `commit` renames these to `.swap`,
-and then the log, or the next start, uses them. The job makes two passes. The first pass records the
-newest offset of every key in the dirty part, which was not cleaned yet. The second pass rewrites
-all segments below the end of the dirty part. Each group of segments that fit together into one
-segment becomes one segment.
+files and makes new ones in the same folder, named `.cleaned`. `commit` renames these to `.swap`.
+Then the log uses them, or the next start does if the process ends before. The job makes two passes.
+The first pass records the newest offset of every key in the dirty part, which was not cleaned yet.
+The second pass rewrites all segments below the end of the dirty part. Each group of segments that
+fit together into one segment becomes one segment.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CleaningJob:
         self._newest = OffsetMap(plan.map_bytes)
         self._steps = self._run()
         self.done: list[CleanedGroup] = []
-        """The groups that became smaller or changed in another way, oldest first."""
+        """The groups whose segments were rewritten, oldest first."""
 
     @property
     def end_offset(self) -> int:
@@ -132,7 +132,8 @@ class CleaningJob:
         yield True
 
     def _map(self) -> Iterator[bool]:
-        """Record the keys of the dirty part until it ends or the memory is full."""
+        """Record the keys of the dirty part, until its end is reached or the memory for keys is
+        full."""
         newest, plan = self._newest, self._plan
         # Skip transactions whose marker is below the dirty part. Otherwise the filter would never
         # see the marker, and would treat all later batches of the producer as aborted.
@@ -161,7 +162,7 @@ class CleaningJob:
                         newest.end_offset = record.offset
                         return False
             except WireError:
-                # A batch that cannot be read stays as it is, so its keys need not be recorded.
+                # The cleaning keeps a batch that cannot be read, so its keys need not be recorded.
                 pass
         newest.end_offset = header.last_offset + 1
         return True
@@ -229,7 +230,9 @@ class CleaningJob:
                 head = read_header(file.read(HEADER_BYTES, position))
                 batches = self._whole(segment, file, position, head.size_bytes)
             if not batches:
-                raise CorruptionError(segment.log_path, position, "a batch ends early")
+                raise CorruptionError(
+                    segment.log_path, position, "the batch is longer than the rest of the segment"
+                )
             position += sum(len(batch) for _, batch in batches)
             yield batches
 

@@ -27,21 +27,23 @@ a power cut cannot remove. The collection is empty if there is no batch.
 
 
 class TransactionFilter:
-    """Decides for each batch, in log order, whether it belongs to an aborted transaction."""
+    """Decides for each batch whether it belongs to an aborted transaction. The batches must come in
+    log order."""
 
     __slots__ = ("_aborted", "_coming", "_committed", "kept")
 
     def __init__(self, aborted: Sequence[AbortedEntry]) -> None:
         self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._aborted: dict[int, tuple[AbortedEntry, bool]] = {}
-        """The transaction of each producer that will be aborted, and whether one of its batches was
+        """The transaction of each producer that will be aborted, and True if one of its batches was
         seen."""
         self._committed: set[int] = set()
-        """The producers with data since their last marker that is not aborted."""
+        """The producers that have written data since their last marker in a transaction that is not
+        aborted."""
         self.kept: list[AbortedEntry] = []
         """The entries whose marker stays in the log.
 
-        The caller takes them at the end of each segment.
+        The caller removes them from this list at the end of each segment.
         """
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -87,7 +89,7 @@ class TransactionFilter:
 
 
 class CleaningRules:
-    """The decisions of one cleaning about every batch."""
+    """The decisions of one cleaning about every batch of a log."""
 
     __slots__ = ("_horizon_ms", "_last_batches", "_newest", "_now_ms", "transactions")
 
@@ -106,7 +108,8 @@ class CleaningRules:
         self.transactions = transactions
 
     def cleaned(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        """Return what is left of a batch: the same view, a rewritten batch, or None."""
+        """Return the cleaned batch: the same view if nothing is removed, a rewritten batch, or None
+        if nothing remains."""
         if header.is_control:
             return self._cleaned_marker(header, batch)
         is_aborted = self.transactions.is_aborted(header)

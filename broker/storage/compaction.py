@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from broker.config import LogConfig
 from broker.settings import INT_MAX, LONG_MAX
 from broker.storage.cleaner import CleaningPlan
+from broker.storage.indexes import OFFSET_ENTRY_BYTES
 from broker.storage.known_producer import KnownProducer
-from broker.storage.offset_index import ENTRY_BYTES
 from broker.storage.producer_state import ProducerStateManager
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
@@ -81,7 +81,7 @@ def groups_of(segments: Sequence[Segment], config: LogConfig) -> list[list[Segme
         entries = segment.size_bytes // max(config.index_interval_bytes, 1) + 1
         fits = groups and (
             size_bytes + segment.size_bytes <= config.segment_bytes
-            and index_bytes + entries * ENTRY_BYTES <= config.segment_index_bytes
+            and index_bytes + entries * OFFSET_ENTRY_BYTES <= config.segment_index_bytes
             and segment.next_offset - groups[-1][0].base_offset <= INT_MAX
             and len(groups[-1]) < GROUP_SEGMENTS_MAX
         )
@@ -90,7 +90,7 @@ def groups_of(segments: Sequence[Segment], config: LogConfig) -> list[list[Segme
             size_bytes = index_bytes = 0
         groups[-1].append(segment)
         size_bytes += segment.size_bytes
-        index_bytes += entries * ENTRY_BYTES
+        index_bytes += entries * OFFSET_ENTRY_BYTES
     return groups
 
 

@@ -1,10 +1,10 @@
 """The only interface to the file system: `Disk`, its files, and the real disk, `OsDisk`.
 
 No other module of the broker opens, writes, renames or deletes files. Every method raises
-`DiskError` if the operating system refuses, also if a file is missing. Calls return when the bytes
-are in the page cache; only `datasync`, `sync_folder`, `make_folder` and `replace(…,
-is_durable=True)` wait for the device. Paths are strings. Files are read and written by position, so
-no call depends on an earlier call.
+`DiskError` if the operating system refuses the call, for example because a file is missing. Calls
+return when the bytes are in the page cache; only `datasync`, `sync_folder`, `make_folder` and
+`replace(…, is_durable=True)` wait for the device. Paths are strings. Files are read and written by
+position, so no call depends on an earlier call.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class OsFile:
 
     def __del__(self) -> None:
         # The last reference can be a fetch answer that is still being sent, long after the segment
-        # was dropped. So the descriptor is closed in the destructor and not earlier.
+        # was dropped. So the destructor closes the descriptor.
         os.close(self.fd)
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
@@ -181,7 +181,7 @@ class OsFile:
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
         # On a full disk the first call writes fewer bytes, and only the next call returns ENOSPC.
-        # So write the rest.
+        # So write the remaining bytes with another call.
         for buffer in buffers:
             if written >= len(buffer):
                 written -= len(buffer)
@@ -353,7 +353,13 @@ class OsDisk:
             fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             folder = str(Path(path).parent)
-            raise FolderError(folder, "another broker is running on this data folder") from None
+            raise FolderError(
+                folder,
+                (
+                    "another broker process uses this data folder: stop it, or give this broker a "
+                    "folder of its own"
+                ),
+            ) from None
         except OSError as error:
             raise _disk_error(path, "lock", error) from error
         return OsLock(file)

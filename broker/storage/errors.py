@@ -17,7 +17,7 @@ from protocol.errors import ApiError, ErrorCode
 FLUSH_OPERATIONS = ("fdatasync", "sync folder")
 
 GONE = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
-"""The error numbers of a device or file system that has failed under a running broker."""
+"""The error numbers of a device or file system that failed while the broker was running."""
 
 SHORT = frozenset({errno.EMFILE, errno.ENFILE})
 """The error numbers of a process or a machine that has no file descriptor left."""

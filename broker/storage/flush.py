@@ -59,7 +59,8 @@ class FlushTarget:
         # Indexes and snapshots refer to the batches, so the batches must be durable first.
         if self.producer_files is not None:
             self.producer_files.perform()
-        # The name of a segment made since the last flush must be as durable as its content.
+        # Make the name of a segment that was created since the last flush as durable as its
+        # content.
         if self._folder is not None:
             self._disk.sync_folder(self._folder)
 

@@ -3,7 +3,8 @@
 There are three steps. `LogManager` plans a job in the loop with all data that the job needs.
 `perform` executes the job in a thread and changes no object that the loop uses. `LogManager` then
 applies the result in the loop. Only one job runs at a time, and the next job is planned after it.
-The plan takes a folder that is about to be removed out of every checkpoint (decision 0075).
+When a removal is planned, the folder's partition is removed from every later checkpoint (decision
+0075).
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from itertools import count
 from uuid import UUID
 
 from broker.config import LogConfig
-from broker.storage import checkpoint, recovery
+from broker.storage import checkpoint
 from broker.storage.disk import Disk
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder import folder_name
+from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import CheckpointJob
+from broker.storage.producer_state import ProducerStateManager
+from broker.storage.recovery import LoadedLog
+from broker.storage.segment import Segment
 from protocol.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
 DAMAGED_SUFFIX = "-damaged"
 STRAY_SUFFIX = "-stray"
-"""Suffixes of folders that were put aside: the broker never reads or removes them again."""
+"""The suffixes of folders that were put aside. The broker never reads or removes them again."""
 DELETE_STEM_MAX = 200
 """The number of characters of the old folder name that the new name keeps, so that it is below 255
 bytes."""
@@ -33,8 +38,8 @@ bytes."""
 DAMAGED_KEPT_MAX = 3
 """The largest number of damaged folders that are kept of one partition.
 
-After this number an operator must check the disk, because a bad disk would fill up with damaged
-copies.
+Above this number an operator must check the disk. Without a limit, a bad disk would fill up with
+damaged copies.
 """
 
 Refusals = dict[TopicPartition, DiskError | FolderError]
@@ -124,7 +129,7 @@ class Making:
     """The partitions that cannot be created, whatever the disk answers."""
     namesakes: Sequence[TopicPartition]
     """The partitions that the checkpoints still name, because a deleted partition had the same
-    name. Its old recovery point would make an empty log look like a loss."""
+    name. With its old recovery point, an empty log would look as if it had lost records."""
     forgetting: CheckpointJob | None
     """The checkpoint that must be written before any of the logs is created."""
     topic_id: UUID
@@ -176,20 +181,19 @@ class Making:
         disk.make_folder(path, is_durable=False)
         for leftover in disk.list_folder(path):
             disk.unlink(f"{path}/{leftover}")
-        rules = recovery.LoadRules(
+        segment = Segment(disk, path, 0, self.config.index_interval_bytes, self.now_ms)
+        segment.create()
+        empty = LoadedLog(
+            [segment],
+            LeaderEpochs(),
+            ProducerStateManager(self.expiration_ms, self.producer_count_max),
             log_start_offset=0,
             recovery_point=0,
-            epochs=[],
-            interval_bytes=self.config.index_interval_bytes,
-            expiration_ms=self.expiration_ms,
-            producer_count_max=self.producer_count_max,
-            is_clean=False,
-            now_ms=self.now_ms,
+            has_gap_mark=False,
         )
-        loaded = recovery.load(disk, path, rules)
         metadata = checkpoint.encode_partition_metadata(self.topic_id)
         disk.replace(f"{path}/{checkpoint.PARTITION_METADATA}", metadata, is_durable=False)
-        return Log(disk, path, topic_partition, self.topic_id, self.config, loaded, 0)
+        return Log(disk, path, topic_partition, self.topic_id, self.config, empty, 0)
 
     def _sync(self, new: Mapping[TopicPartition, Log]) -> None:
         folders = [log.folder for log in new.values()]

@@ -33,8 +33,8 @@ class GapsUnmarked(Exception):
 class BeginsBelow(Exception):
     """The log is empty and must be reset to the lower base offset of the first batch.
 
-    The leader has deleted records up to the middle of this batch. This is not a refusal. It is
-    raised before anything has changed.
+    This happens when the leader has deleted records up to the middle of this batch. This is not a
+    refusal. It is raised before anything has changed.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -64,11 +64,18 @@ def fitting(
         if base_offset < end_offset:
             if start_offset == end_offset <= header.last_offset:
                 raise BeginsBelow(base_offset)
-            raise CorruptBatch(f"a batch begins at {base_offset}, the log ends at {end_offset}")
+            raise CorruptBatch(
+                f"the leader sent a batch that begins at offset {base_offset}, expected at "
+                f"least the log end offset {end_offset}"
+            )
         if header.partition_leader_epoch < last_epoch:
-            raise CorruptBatch(f"epoch {header.partition_leader_epoch} follows {last_epoch}")
+            raise CorruptBatch(
+                f"the batch at offset {base_offset} has leader epoch "
+                f"{header.partition_leader_epoch}, which is older than epoch {last_epoch} of "
+                "the batch before it"
+            )
         if not check_crc(view):
-            raise CorruptBatch(f"the checksum of the batch at {base_offset} is wrong")
+            raise CorruptBatch(f"the checksum of the batch at offset {base_offset} is wrong")
         end_offset, last_epoch = header.last_offset + 1, header.partition_leader_epoch
     return batches
 
@@ -99,8 +106,8 @@ def take_over(
     """Update the producer state for a staged batch. Return the transaction that the batch aborts.
 
     `now_ms` becomes the producer's time of last use. The batch's own time is not used, because it
-    can be old. Then the producer would expire at once, and a retry of its batch would be appended a
-    second time.
+    can be old. With an old time the producer would expire at once, and a retry of its batch would
+    be appended a second time.
     """
     if marker is None:
         if header.producer_id >= 0 and not header.is_control:

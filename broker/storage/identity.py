@@ -34,7 +34,13 @@ def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -
     }
     if not disk.exists(path):
         if any(parse_folder_name(name) for name in disk.list_folder(folder)):
-            raise FolderError(folder, "there are partitions but no meta.properties")
+            raise FolderError(
+                folder,
+                (
+                    "there are partitions, but the file meta.properties is missing: restore the "
+                    "file, or use an empty folder"
+                ),
+            )
         noted = ours | {"directory.id": uuid_to_base64(new_id)}
         disk.replace(path, checkpoint.encode_properties(noted), is_durable=True)
         return new_id
@@ -47,8 +53,8 @@ def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -
         if theirs.get(key) != value:
             raise FolderError(
                 folder,
-                f"this data folder has {key} {theirs.get(key)}, the configuration {value}; "
-                "use the folder it was made for, or an empty one",
+                f"this data folder has {key} {theirs.get(key)}, but the configuration has "
+                f"{value}: use the folder of this broker, or an empty folder",
             )
     return directory_id
 
@@ -65,7 +71,9 @@ def read_topic_id(disk: Disk, path: str) -> UUID | None:
                 raise CorruptionError(file, 0, str(error)) from error
             return None
     if _has_data(disk, path):
-        raise CorruptionError(file, 0, "there are segments but no topic id")
+        raise CorruptionError(
+            file, 0, "the folder has segments, but this file with the topic id is missing"
+        )
     return None
 
 

@@ -1,19 +1,16 @@
 """The two sparse indexes of one segment: in memory while they are used, and in their files.
 
-The files only speed up the next start, so an error while writing them is ignored. The time index is
-written first: the next start detects a short offset index (`adoption`), but not a short time index
-together with a complete offset index. The indexes of closed segments are fsynced, so that a power
-cut leaves no short time index either.
+The files only speed up the next start, so write errors are ignored. The time index is written
+first: the next start detects a short offset index (`adoption`), but not a short time index together
+with a complete offset index. The indexes of closed segments are fsynced, so that a power cut leaves
+no short time index either.
 """
 
 from __future__ import annotations
 
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from broker.storage.offset_index import OffsetIndex
-from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from broker.storage.time_index import TimeIndex
+from broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -62,8 +59,7 @@ class IndexFiles:
 
     def read_offset_index(self, size_bytes: int) -> OffsetIndex:
         """Load the index of a segment of this size. Raises CorruptionError if the file cannot be
-        that index, and DiskError if no file descriptor is left to open it.
-        """
+        the index of this segment, and DiskError if no file descriptor is free to open it."""
         path = self._offset_index_path
         try:
             index = OffsetIndex.decode(self._disk.read_all(path), size_bytes)
@@ -88,7 +84,7 @@ class IndexFiles:
     def unwritten_count(self) -> int:
         """Return how many entries of the offset index are not yet in its file."""
         index = self.offset_index
-        return 0 if index is None else len(index) - self._offsets_written
+        return 0 if index is None else len(index.offsets) - self._offsets_written
 
     def write(self) -> None:
         """Write the missing entries to the index files. A disk error is ignored."""
@@ -163,9 +159,8 @@ class IndexFiles:
 
 
 def _judged(path: str, error: ValueError | DiskError) -> CorruptionError | DiskError:
-    """Return the error to raise for an index file. If there was no free file descriptor, it stays a
-    DiskError, because the file can be correct and must not be rebuilt from all batches.
-    """
+    """Return the error to raise for an index file. A DiskError for lack of file descriptors is
+    returned unchanged, because the file can be correct and need not be rebuilt from all batches."""
     if isinstance(error, DiskError) and error.is_short:
         return error
     return CorruptionError(path, 0, str(error))

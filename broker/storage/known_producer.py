@@ -1,4 +1,4 @@
-"""The state of one producer in a log, and the record of a first batch that was refused.
+"""The state of one producer in a log, and the first batches that were refused.
 
 This module is pure. These are plain values. `producer_state` validates batches with them, and
 snapshots store them.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 AWAITED_COUNT_MAX = 1_000
-"""The largest number of producers per partition whose refused first batch is remembered."""
+"""The largest number of producers per partition for which a refused first batch is remembered."""
 
 NOTHING_AWAITED = (-2, -1)
-"""An epoch that no producer has."""
+"""The entry of a producer without a refused first batch. No producer has this epoch."""
 
 
 class KnownBatch(NamedTuple):
@@ -26,10 +26,12 @@ class KnownBatch(NamedTuple):
 
 
 NO_BATCH = KnownBatch(-1, -1, -1, -1, -1)
-"""Placeholder for an epoch that has only a marker so far. Sequence 0 must follow."""
+"""The placeholder for the last batch of an epoch that has only a marker so far. The next batch must
+have sequence 0."""
 
 UNKNOWN_BATCH = KnownBatch(-1, -1, -2, -2, -1)
-"""Placeholder if no batch is known, for example after retention. Any sequence may follow."""
+"""The placeholder for a last batch that is unknown, for example after retention. The next batch can
+have any sequence."""
 
 Awaited = dict[int, tuple[int, int]]
 """The epoch and sequence of each producer's first batch that was refused, by producer id."""

@@ -57,9 +57,9 @@ class LeaderEpochs:
     ) -> tuple[int, int]:
         """Return the largest epoch not above `leader_epoch`, and its end offset.
 
-        The current epoch can have no batch yet; then its end is the log end offset. For a newer
-        epoch the result is unknown. An epoch older than all entries ended where the first entry
-        begins.
+        If the current epoch has no batch yet, its end is the log end offset. For an epoch newer
+        than the current one, the result is (-1, -1). An epoch older than all entries ended where
+        the first entry begins.
         """
         if leader_epoch < 0 or leader_epoch > max(self.latest, current_epoch):
             return UNKNOWN

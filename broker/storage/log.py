@@ -1,11 +1,11 @@
 """The log of one partition: append, read, flush, truncate and clean record batches.
 
-Synchronous, over the `Disk` passed in; it never reads a clock. Always `log_start_offset <=
-log_end_offset` and `recovery_point <= log_end_offset`: the first readable offset, the next to
-assign, and the end of what is fsynced. A batch passes through three calls: `append` validates and
-stages it (`log_writer`), `write_staged` writes everything staged with one `writev`, and
-`flush_target` / `flushed` move the recovery point past it. Until `write_staged`, the caller must
-not change the staged views.
+This module is synchronous, uses the `Disk` passed in, and never reads a clock. `log_start_offset`
+is the first readable offset, `recovery_point` the end of the fsynced records, and `log_end_offset`
+the next offset to assign. The first two are never above the third. A batch passes through three
+calls: `append` validates and stages it (`log_writer`), `write_staged` writes everything staged with
+one `writev`, and `flush_target` / `flushed` move the recovery point past it. Until `write_staged`,
+the caller must not change the staged views.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Log:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.folder = folder
-        self._config = config
+        self.config = config
+        """The topic's settings. Change them with `use`."""
         self.disk = disk
         self._adopt(loaded)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
@@ -76,7 +77,7 @@ class Log:
         )
         self._flushing = Flushing(self.disk, self.folder, self.segments, self.producer_files)
         self._writer = LogWriter(
-            self._config,
+            self.config,
             self.segments,
             self.leader_epochs,
             self.producer_state,
@@ -84,14 +85,9 @@ class Log:
             f"{self.topic_id}-{self.topic_partition.partition}",
         )
 
-    @property
-    def config(self) -> LogConfig:
-        """The topic's settings, which can be replaced at any time."""
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._config = config
+    def use(self, config: LogConfig) -> None:
+        """Apply these settings of the topic to all later batches."""
+        self.config = config
         self._writer.use(config)
 
     @property
@@ -117,11 +113,11 @@ class Log:
     ) -> AppendResult:  # fmt: skip
         """Validate a client's batch, assign its offsets and stage it.
 
-        `batch` is writable and all that the request has for this partition. If `ApiError` or
+        `batch` is a writable view of all the request's bytes for this partition. If `ApiError` or
         `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check the records and
         pass the result as `seen`. A duplicate of a staged batch succeeds or fails with it.
         """
-        config, state = self._config, self.producer_state
+        config, state = self.config, self.producer_state
         check_client_batch(batch, header, config, now_ms, seen)
         if header.producer_id >= 0:
             known = state.check(header)
@@ -142,10 +138,10 @@ class Log:
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Append a batch that the broker made (metadata, offsets, states), as `append` does.
-        Sequences are not checked. A transactional batch (offsets committed in a transaction) opens
-        its producer's transaction like any other."""
-        check_own_batch(batch, header, self._config)
+        """Append a batch that the broker itself made, for example with committed offsets. This
+        works like `append`, but sequences are not checked. A transactional batch, such as offsets
+        that are committed in a transaction, opens its producer's transaction."""
+        check_own_batch(batch, header, self.config)
         if header.producer_id < 0:
             return self._writer.stage(batch, header, leader_epoch, now_ms)
         state = self.producer_state
@@ -221,8 +217,8 @@ class Log:
     def write_staged(self, now_ms: int) -> None:
         """Write everything staged since the last call, and roll to a new segment where needed.
 
-        On DiskError none of these batches remains: log end offset and producer states are as
-        before. The caller must answer every staged append of this call with KAFKA_STORAGE_ERROR.
+        On DiskError none of these batches remains. The log end offset and the producer states are
+        as before. The caller must answer every staged append of this call with KAFKA_STORAGE_ERROR.
         The log can still be appended to.
         """
         if self._writer.write(now_ms) and self._unflushed_since_ms < 0:
@@ -241,7 +237,7 @@ class Log:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not in {self.log_start_offset} to {self.log_end_offset}",
+                f"found offset {offset}, expected {self.log_start_offset} to {self.log_end_offset}",
             )
         limit_offset = min(limit_offset, self.written_end_offset)
         if offset >= limit_offset:
@@ -249,8 +245,8 @@ class Log:
         return self.segments.read(offset, max_bytes, limit_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
-        """Return the first record below `limit_offset` that is not older than the timestamp. Exact
-        to the record, because it looks inside the batch; so it may decompress."""
+        """Return the first record below `limit_offset` that is not older than the timestamp. To be
+        exact to the record, this method reads the batch and decompresses it if needed."""
         limit = min(limit_offset, self.written_end_offset)
         found = lookup.first_not_older(self.segments, timestamp_ms, self.log_start_offset, limit)
         self.segments.unload_cold(self.segments)
@@ -296,10 +292,12 @@ class Log:
             self.producer_state.transactions.settle(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
-        """Make all records below `offset` unreadable (DeleteRecords). Retention drops the files.
-        Wait for the next checkpoint: then the change is durable."""
+        """Make all records below `offset` unreadable (DeleteRecords). The next checkpoint makes the
+        change durable. Retention removes the files later."""
         if offset > self.high_watermark:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the high watermark"
+            )
         if offset > self.log_start_offset:
             self.start_at(offset)
 
@@ -334,8 +332,8 @@ class Log:
         """Write the files that a start after a clean stop reads. Everything must be flushed before.
 
         Returns the files that must be fsynced before the next start can trust them. Raises
-        DiskError if a failed write has left bytes that cannot be removed, because a start that
-        trusts the file would take half a batch for a whole one.
+        DiskError if a failed write has left bytes that cannot be removed. Otherwise a start that
+        trusts the file could take half a batch for a whole one.
         """
         self.segments.repair()
         files = self.segments.finish_files()
@@ -345,14 +343,12 @@ class Log:
     def is_flush_due(self, now_ms: int) -> bool:
         """Return True if `flush.messages` or `flush.ms` demands a flush of what is written."""
         unflushed = self.written_end_offset - self.recovery_point
-        if unflushed >= self._config.flush_messages:
+        if unflushed >= self.config.flush_messages:
             return True
         since_ms = self._unflushed_since_ms
         # After a clock was set back, the elapsed time is unknown, so the flush is due.
-        is_over = not since_ms <= now_ms < since_ms + self._config.flush_ms
+        is_over = not since_ms <= now_ms < since_ms + self.config.flush_ms
         return unflushed > 0 and since_ms >= 0 and is_over
-
-    # Dropping old segments.
 
     @property
     def keeps_segments(self) -> bool:

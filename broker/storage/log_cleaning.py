@@ -36,8 +36,8 @@ def plan_cleaning(log: Log, now_ms: int, map_bytes: int) -> CleaningJob | None:
     state, folder = log.producer_state, log.folder
     plan = plan_of(folder, log.segments, log.config, found, state, map_bytes, now_ms)
     log.segments.unload_cold(found.segments)
-    # Everything below the first dirty offset counts as cleaned. Record that, so that missing
-    # offsets below it are not taken for damage.
+    # Everything below the first dirty offset is clean. Record that, so that missing offsets below
+    # it are not taken for damage.
     log.cleaned_offset = max(log.cleaned_offset, found.first_dirty_offset)
     log.cleaning = CleaningJob(log.disk, plan)
     return log.cleaning

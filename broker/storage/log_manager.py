@@ -104,8 +104,8 @@ class LogManager:
                 damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
                 if isinstance(error, DiskError) and (error.is_flush or error.is_short):
-                    # Without a free file descriptor the log cannot be examined. It is possibly
-                    # undamaged.
+                    # Without a free file descriptor the log cannot be examined, so it must not be
+                    # treated as damaged.
                     raise
                 self.offline[topic_partition] = str(error)
                 continue
@@ -140,8 +140,9 @@ class LogManager:
         was_clean: bool,
         now_ms: int,
     ) -> recovery.LoadRules:
-        """Return how to open one partition's folder, from what the checkpoints say about it."""
-        # Recovery points are written before the other checkpoints.
+        """Return the rules for opening one partition's folder, with the values of the
+        checkpoints."""
+        # At least one recovery point is written before any other checkpoint.
         points, watermarks = found[checkpoint.RECOVERY_POINTS], found[checkpoint.HIGH_WATERMARKS]
         return recovery.LoadRules(
             log_start_offset=found[checkpoint.LOG_START_OFFSETS].get(topic_partition, 0),
@@ -169,8 +170,11 @@ class LogManager:
                 raise
 
     def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
-        """Take partitions offline that had durable data and whose folder is missing. A deletion
-        leaves its renamed folder until the checkpoint no longer names the partition."""
+        """Take partitions offline that had durable data and whose folder is missing.
+
+        A partition that is being deleted has a renamed folder until no checkpoint names it any
+        more, so it is not missing.
+        """
         stems = {path.rpartition("/")[2].rpartition(".")[0] for path in deleted}
         for topic_partition, point in points.items():
             if point <= 0 or topic_partition in self.logs or topic_partition in self.offline:
@@ -206,7 +210,7 @@ class LogManager:
         """
         making = self.begin_making(topic_partitions, topic_id, config, now_ms)
         for log in making.there.values():
-            log.config = config
+            log.use(config)
         return self.made(making, making.perform())
 
     def begin_making(
@@ -250,7 +254,8 @@ class LogManager:
         )
 
     def made(self, making: Making, done: MadeLogs) -> tuple[dict[TopicPartition, Log], Refusals]:
-        """Add the new logs. Returns all requested logs that now exist, and why others do not."""
+        """Add the new logs. Return all requested logs that now exist, and the reason for each that
+        does not."""
         self.logs = self.logs | done.new
         return {**making.there, **done.new}, done.refused
 
@@ -313,7 +318,8 @@ class LogManager:
             due_ms = 0
             if log is not None and topic_partition in delayed:
                 due_ms = now_ms + log.config.file_delete_delay_ms
-                # Closing is cheap while the files have names, and frees their descriptors now.
+                # Close the files while they still have names. This is cheap, and frees their
+                # descriptors now.
                 held = []
             dropped.append(DroppedFiles(self._disk, folders=folders, held=held, due_ms=due_ms))
         return dropped
@@ -336,7 +342,8 @@ class LogManager:
     def checkpoint(self, *, frees_room: bool = False) -> CheckpointJob:
         """Return the checkpoints as of now. Perform the job in a thread.
 
-        `frees_room`: files can go once it is written, so on a full disk it may use the reserve.
+        With `frees_room` the checkpoint may use the reserve on a full disk, because files can be
+        removed once it is written.
         """
         return self._checkpoints.take(self.logs, self.offline, frees_room=frees_room)
 
@@ -368,7 +375,9 @@ class LogManager:
         """
         topic_partition = log.topic_partition
         if self.logs.get(topic_partition) is not log:
-            raise FolderError(log.folder, "the log was deleted while it was cleaned")
+            raise FolderError(
+                log.folder, "the partition was deleted while its log was being cleaned"
+            )
         if not job.perform():
             return False
         # A start that finds missing offsets must know that they are not damage and not a torn tail.

@@ -7,6 +7,8 @@ The caller must not change the staged views before `write`.
 
 from __future__ import annotations
 
+from random import Random
+
 from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.settings import INT_MAX
 from broker.storage.errors import DiskError
@@ -14,14 +16,79 @@ from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.outcomes import NO_SEGMENT, AppendResult, StagedBatch
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ProducerStateManager
+from broker.storage.segment import Segment
 from broker.storage.segments import Segments
-from broker.storage.tail import Tail
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
 
-# `tuple.__new__` does the same as `StagedBatch._make` with one call less, which matters because
-# every batch passes here.
+# `tuple.__new__` does the same as `StagedBatch._make` with one call less. Every batch passes here,
+# so this saves time.
 _new_staged = tuple.__new__
+
+
+class Tail:
+    """The last segment as it will be once all staged batches are written. It decides when to roll.
+
+    While no batch is staged, the object describes the active segment.
+    """
+
+    __slots__ = ("_chance", "_config", "base_offset", "created_ms", "first_timestamp_ms",
+                 "segment_ms", "size_bytes")  # fmt: skip
+
+    def __init__(self, active: Segment, config: LogConfig, chance: str) -> None:
+        """`chance` seeds the random part of the age at which a segment is rolled. It differs from
+        log to log, because it contains the topic's random id."""
+        self._chance = chance
+        self.base_offset = active.base_offset
+        self.size_bytes = active.size_bytes
+        self.first_timestamp_ms = active.first_timestamp_ms
+        self.created_ms = active.created_ms
+        self.use(config)
+
+    def over(self, active: Segment, config: LogConfig) -> Tail:
+        """Return a new `Tail` of the same log, after a write or a rollback, when no batch is
+        staged."""
+        return Tail(active, config, self._chance)
+
+    def use(self, config: LogConfig) -> None:
+        """Use changed settings. The jitter of a segment depends only on the log and the base
+        offset, so neither this call nor a restart changes it.
+        """
+        self._config = config
+        self.segment_ms = _segment_ms_of(config, f"{self._chance}-{self.base_offset}")
+
+    def must_roll(
+        self,
+        size_bytes: int,
+        max_timestamp_ms: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> bool:
+        """Return True if a batch needs a new segment. An empty segment accepts any batch that its
+        indexes can address."""
+        if last_offset - self.base_offset > INT_MAX:
+            return True
+        if not self.size_bytes:
+            return False
+        if self.size_bytes + size_bytes > self._config.segment_bytes:
+            return True
+        # As in Kafka, use the span of the record timestamps, or the segment's age if there are no
+        # timestamps.
+        if self.first_timestamp_ms < 0 or max_timestamp_ms < 0:
+            return now_ms - self.created_ms > self.segment_ms
+        return max_timestamp_ms - self.first_timestamp_ms > self.segment_ms
+
+    def roll(self, base_offset: int, now_ms: int) -> None:
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self.created_ms = now_ms
+        if self._config.segment_jitter_ms:
+            self.use(self._config)
+
+    def add(self, size_bytes: int, max_timestamp_ms: int) -> None:
+        if not self.size_bytes:
+            self.first_timestamp_ms = max_timestamp_ms
+        self.size_bytes += size_bytes
 
 
 class LogWriter:
@@ -78,7 +145,12 @@ class LogWriter:
         """Assign offset and epoch to a validated batch, in place, and stage it."""
         if leader_epoch < self._leader_epochs.latest:
             raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written to this log"
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                (
+                    f"leader epoch {leader_epoch} is older than epoch "
+                    f"{self._leader_epochs.latest} of the last batch: a newer leader has "
+                    "written to this log"
+                ),
             )
         base_offset = self.end_offset
         max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
@@ -105,11 +177,11 @@ class LogWriter:
         leader_epoch: int,
         now_ms: int,
     ) -> None:
-        config, tail = self._config, self._tail
+        tail = self._tail
         size_bytes = len(batch)
-        rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, config, now_ms)
+        rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, now_ms)
         if not rolls and not self._staged:
-            rolls = self._segments.active.is_index_full(config.segment_index_bytes)
+            rolls = self._segments.active.is_index_full(self._config.segment_index_bytes)
         segment_base = NO_SEGMENT
         if rolls:
             # Begin the segment at the end of the previous one, so that a start can see that the
@@ -169,3 +241,17 @@ class LogWriter:
         self.end_offset = self._segments.active.next_offset
         self._producer_files.take_back(self.end_offset)
         self._tail = self._tail.over(self._segments.active, self._config)
+
+
+def _segment_ms_of(config: LogConfig, chance: str) -> int:
+    """Return the time for which a segment may stay active. Only closed segments can be cleaned
+    (KIP-354).
+
+    With `segment.jitter.ms` each segment is closed a little earlier, by a share derived from
+    `chance`, so that the logs of a node do not all roll at once.
+    """
+    longest_ms = config.segment_ms
+    if config.is_compacted:
+        longest_ms = min(longest_ms, config.max_compaction_lag_ms)
+    jitter_ms = min(config.segment_jitter_ms, longest_ms)
+    return longest_ms - Random(chance).randrange(jitter_ms) if jitter_ms else longest_ms

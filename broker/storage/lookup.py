@@ -1,8 +1,8 @@
 """Finds records by timestamp exactly, and the first batch of a log.
 
 The indexes narrow the search, and the headers identify the batch. Only this batch is read and, if
-needed, decompressed. An unreadable batch does not stop a search: if a client produced it
-unreadable, its header is used; if it is damaged, CorruptionError is raised.
+needed, decompressed. If a client has produced a batch that cannot be read, the search uses the
+header of the batch. If a batch is damaged on the disk, CorruptionError is raised.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def largest_timestamp(
         for offset, stamp_ms in _records(segment, position, header, start_offset):
             if stamp_ms == timestamp_ms:
                 return TimestampOffset(offset, timestamp_ms, header.partition_leader_epoch)
-        # The producer wrote a header timestamp that none of its records has.
+        # The producer has set a header timestamp that none of the batch's records has.
         return TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
     return None
 
@@ -120,8 +120,9 @@ def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> 
 def _known_largest(segment: Segment, limit_offset: int) -> tuple[tuple[int, int], int]:
     """Return the known largest timestamp below the limit, and the position to continue from.
 
-    Each time entry is made together with an offset entry and covers every batch up to it. So a
-    newer batch before the next time entry begins after the second-to-last offset entry.
+    Each entry of the time index is added together with an entry of the offset index, and covers
+    every batch up to it. So a newer batch before the next time entry begins after the
+    second-to-last offset entry.
     """
     base_offset, times, index = segment.base_offset, segment.time_index, segment.index
     if segment.largest_timestamp_offset < limit_offset:
@@ -163,9 +164,10 @@ def _records(
     """Yield offset and timestamp of each record of a batch, from `start_offset` on.
 
     A client can have stored a batch that no codec can decompress, or that is too large to
-    decompress (decision 0015). From the first unreadable record on, only the header is known: this
-    record stands for all the rest, with the header's largest timestamp. So a search by time never
-    skips a record that can match. Raises CorruptionError if the bytes are not what was stored.
+    decompress (decision 0015). From the first unreadable record on, only the header is known. So
+    one record with the header's largest timestamp is yielded for all unreadable records, and a
+    search by time never skips a record that can match. Raises CorruptionError if the bytes are not
+    what was stored.
     """
     batch = segment.file.read(header.size_bytes, position)
     unknown_offset = header.base_offset

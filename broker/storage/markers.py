@@ -41,5 +41,7 @@ def read_marker_at(file: DiskFile, position: int, header: BatchHeader) -> Marker
     """Return the marker in a control batch as `marker_of` does, but read the batch from a file."""
     data = file.read(header.size_bytes, position)
     if len(data) < header.size_bytes:
-        raise CorruptBatch("a control batch ends early")
+        raise CorruptBatch(
+            f"the control batch at byte {position} is longer than the rest of its file"
+        )
     return marker_of(data)

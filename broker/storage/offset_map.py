@@ -17,7 +17,7 @@ rounded up."""
 class OffsetMap:
     """The newest offset of each key.
 
-    A full map refuses new keys, but still updates the offsets of its keys.
+    A full map refuses new keys, but still updates the offsets of the keys that it has.
     """
 
     __slots__ = ("_newest", "_room", "end_offset")

@@ -19,7 +19,8 @@ class CheckedRecords:
     under: LogConfig
     """The topic's settings against which the batch was validated."""
     max_timestamp_ms: int
-    """The largest timestamp of the records, whatever the header says; -1 without records."""
+    """The largest timestamp that the records themselves have; -1 without records. The header can
+    have another value."""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,8 @@ class ReadResult:
     """The number of bytes that are readable at this offset in the same segment below the limit,
     whatever the requested size."""
     ends_with_segment: bool = False
-    """True if the limit is in a later segment, so that waiting adds no bytes to this read."""
+    """True if the limit is in a later segment, so that waiting for more records adds no bytes to
+    this read."""
 
 
 NOTHING = ReadResult(None, 0)

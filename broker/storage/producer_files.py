@@ -68,8 +68,8 @@ class ProducerFilesJob:
                 self.reached.append((segment, position + len(data)))
             for snapshot in self.snapshots:
                 path = snapshot_path(self._folder, snapshot.offset)
-                # Retention can remove the batches. Then this snapshot is the only source of the
-                # producers, so it must be durable.
+                # Retention can remove the batches. After that, this snapshot is the only source of
+                # the producer state, so it must be durable.
                 self._disk.replace(path, snapshot.encode(), is_durable=True)
         except DiskError as error:
             if error.is_flush:

@@ -92,14 +92,19 @@ def _entered(batches: Sequence[KnownBatch]) -> Sequence[KnownBatch]:
 def decode(data: bytes) -> list[SnapshotEntry]:
     """Read a file. Raises ValueError if it is incomplete."""
     if len(data) < _HEAD.size:
-        raise ValueError(f"{len(data)} bytes are too few for a snapshot")
+        raise ValueError(
+            f"the producer snapshot has {len(data)} bytes, which is less than its header"
+        )
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise ValueError(f"version {version} is not known")
+        raise ValueError(f"the producer snapshot has version {version}, expected 1")
     if crc32c(data[_CRC_END:]) != crc:
-        raise ValueError("the checksum does not match")
+        raise ValueError("the checksum of the producer snapshot is wrong")
     if count < 0 or len(data) != _HEAD.size + count * _ENTRY.size:
-        raise ValueError(f"{count} entries announced in {len(data)} bytes")
+        raise ValueError(
+            f"the producer snapshot says that it has {count} entries, which does not fit its "
+            f"{len(data)} bytes"
+        )
     return [SnapshotEntry._make(row) for row in _ENTRY.iter_unpack(data[_HEAD.size :])]
 
 

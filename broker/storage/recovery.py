@@ -4,8 +4,8 @@ After a clean stop the segments are used as they are. After any other stop, ever
 recovery point on is checked, checksum included. The first incomplete or wrong batch in this part is
 a torn tail. It was never durable, so it is truncated with everything after it. An error below the
 recovery point is damage: `CorruptionError` is raised, and the files stay as they are. Zeros after
-the last batch are neither a torn tail nor damage, because a file can be extended ahead of its
-batches.
+the last batch are neither a torn tail nor damage, because the broker extends files before it writes
+batches into them.
 
 The producer state comes from the newest usable snapshot. Segments below it are used with their
 index files, once these are verified. Segments above it are read batch by batch, which rebuilds
@@ -62,7 +62,7 @@ class LoadRules:
     is_point_known: bool = True
     """False if the recovery point is unknown because an operator removed its damaged file."""
     is_start_known: bool = True
-    """False if the log start offset is unknown; then the log starts with its first segment."""
+    """False if the log start offset is unknown, so that the log starts with its first segment."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class LoadedLog:
 
 
 def load(disk: Disk, folder: str, rules: LoadRules) -> LoadedLog:
-    """Load the segments of a partition folder. An empty folder becomes an empty log.
+    """Load the segments of a partition folder. A folder without segments becomes an empty log.
 
     Raises CorruptionError for damage and DiskError if the disk refuses.
     """
@@ -100,10 +100,11 @@ def _base_offsets(names: Sequence[str]) -> list[int]:
 
 
 def _whole(rules: LoadRules) -> Sequence[tuple[int, int]]:
-    """Return the epochs from the log start on; empty if the file has only later ones.
+    """Return the entries of the epoch file; empty if they do not reach back to the log start.
 
-    The epoch file is written before a new log start offset, and a crash can lose the latter. In a
-    log with gaps the first batch can be above the log start offset.
+    The epoch file is written before the checkpoint with a new log start offset, so after a crash it
+    can have only epochs above the old start. In a log with gaps this check is left out, because the
+    first batch can be above the log start offset.
     """
     epochs = rules.epochs or ()
     is_short = bool(epochs) and epochs[0][1] > rules.log_start_offset
@@ -186,14 +187,16 @@ class _Loading:
             raise CorruptionError(
                 self.folder,
                 0,
-                f"the log begins at offset {bases[0]}, but it was kept from "
-                f"{self.rules.log_start_offset} on",
+                f"the first segment begins at offset {bases[0]}, but the log start offset is "
+                f"{self.rules.log_start_offset}: segments are missing",
             )
         if bases:
             return bases
         base_offset = self.rules.log_start_offset
         if (self.rules.recovery_point or base_offset) and not self._start_may_be_lost:
-            raise CorruptionError(self.folder, 0, "the log's segments are missing")
+            raise CorruptionError(
+                self.folder, 0, "the folder has no segments, but the log had durable records"
+            )
         self._new_segment(base_offset)
         return [base_offset]
 
@@ -201,7 +204,8 @@ class _Loading:
     def _start_may_be_lost(self) -> bool:
         """True if the log start offset is above all fsynced records (`flush=interval`).
 
-        Then nothing from the start on was durable, and the records below the start are not needed.
+        In this case no record from the start on was durable, and the records below the start are
+        not needed.
         """
         rules = self.rules
         return not rules.is_clean and rules.recovery_point < rules.log_start_offset
@@ -215,7 +219,8 @@ class _Loading:
     def _begin_at_start(self) -> None:
         """Continue in an empty segment at the log start, because all remaining data is below it.
 
-        The offsets in between were assigned and perhaps read, so they must not be assigned again.
+        The offsets up to the log start were assigned before and perhaps read, so they must not be
+        assigned again.
         """
         self.truncated_reason += f" the log ended at {self.expected}, below its start"
         for segment in self.segments:
@@ -227,11 +232,12 @@ class _Loading:
         self.producers = ProducerStateManager(rules.expiration_ms, rules.producer_count_max)
 
     def _recall_producers(self, bases: Sequence[int]) -> None:
-        """Start from the newest snapshot below everything that must be read anyway."""
+        """Load the newest snapshot below the first batch that must be read."""
         rules = self.rules
         limit = rules.recovery_point
         if not rules.is_clean:
-            # Checked segments are also rebuilt, so the producers must be known at their beginning.
+            # The index files of checked segments are rebuilt, so the producer state at the start of
+            # these segments is needed.
             limit = max((base for base in bases if base <= limit), default=bases[0])
         found = good_snapshot(
             self.disk, self.folder, bases, limit, rules.expiration_ms, rules.producer_count_max
@@ -242,7 +248,7 @@ class _Loading:
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
         """Add one segment.
 
-        Return the fault at the offset `expected`; None if the segment is valid.
+        Return a description of the fault at the offset `expected`; None if the segment is valid.
         """
         rules = self.rules
         if base_offset != self.expected and not self._may_begin_at(base_offset):
@@ -264,15 +270,15 @@ class _Loading:
                     has_gaps=rules.has_gaps or rules.has_gap_mark,
                 )
             except CorruptionError:
-                # Read it like the others, which rewrites its index files.
+                # Read this segment batch by batch, which also rewrites its index files.
                 self.segments[-1] = segment = Segment(
                     self.disk, self.folder, base_offset, rules.interval_bytes, modified_ms
                 )
             else:
                 self.expected = segment.next_offset
                 return None
-        # Also check if another segment follows that has no batch: then a write to a full disk can
-        # have left part of a batch in this one.
+        # Also check this segment if the next one has no batch. In this case a write to a full disk
+        # can have left part of a batch in this segment.
         above = None if rules.is_clean else rules.recovery_point
         return self._walk(segment, 0 if is_checked else above, next_base is None)
 

@@ -1,10 +1,10 @@
 """The batches that were next in their producer's sequence but were refused for another reason.
 
 This module is pure. The batches that the producer sent after a refused batch are out of order, but
-this is not the client's mistake: they only have to wait. Some clients react to
-OUT_OF_ORDER_SEQUENCE_NUMBER with more than a retry. librdkafka then gives all its batches new
-sequences under a new epoch, including batches for other partitions. If a batch was written to
-another partition but not yet acknowledged, it would be written twice.
+this is not the client's mistake: the client must only send them again later. Some clients do more
+than a retry after OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka gives all its batches new sequences
+under a new epoch, including batches for other partitions. If a batch was written to another
+partition but not yet acknowledged, it would be written twice.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from broker.storage.known_producer import AWAITED_COUNT_MAX
 BEHIND_MAX = 4
 """The number of batches of an idempotent producer that can be in flight behind another batch.
 
-Kafka's `max.in.flight.requests.per.connection` is at most 5. At most this many batches wait for a
-batch that does not come.
+Kafka's `max.in.flight.requests.per.connection` is at most 5. If the refused batch never comes
+again, at most this many later batches are refused for it.
 """
 
 
@@ -31,7 +31,8 @@ class RefusedNext:
         """The number of further batches that may wait for the refused one, by producer id."""
 
     def note(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Record that a producer's next batch was refused. The producer will send it again."""
+        """Record that a producer's next batch was refused. The producer is expected to send it
+        again."""
         if producer_id not in self._refused and len(self._refused) >= AWAITED_COUNT_MAX:
             self._forget(next(iter(self._refused)))
         self._refused[producer_id] = producer_epoch, sequence

@@ -1,8 +1,8 @@
 """A reserve file whose space is released when the disk is full (decision 0013).
 
 Retention and deletion can remove files only after a checkpoint, and a checkpoint needs space
-itself. The reserve is shortened only by what one checkpoint file needs, because on a full disk the
-next writer takes all free space at once. Only one thread at a time uses it.
+itself. The reserve is shortened only by the size of one checkpoint file, because on a full disk any
+other writer takes all free space at once. Only one thread at a time uses it.
 
 Use the reserve only for a checkpoint that frees room. Any other checkpoint is refused on a full
 disk like every write.
@@ -17,7 +17,8 @@ RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 256 * 1024
 
 BLOCK_BYTES = 16 * 1024
-"""The least that is released at a time. No supported file system has larger blocks."""
+"""The least number of bytes that is released at a time. No supported file system has larger
+blocks."""
 
 
 class Reserve:

@@ -18,7 +18,7 @@ from broker.storage.segments import Segments
 AgeOf = Callable[[int, int], int]
 """A function that returns the age of a record with this date at this time.
 
-Setting the clock makes no record older.
+A change of the system clock makes no record older.
 """
 
 
@@ -32,7 +32,7 @@ def expire(log: Log, now_ms: int, age_of: AgeOf = age_by_date) -> bool:
 
     Returns True if there are files to drop. Call `drop_below` once a checkpoint has the new start
     offset, because otherwise the next start would report the removed files as lost. If every record
-    of a log has expired, it rolls first, so that an idle topic becomes empty too.
+    of a log has expired, the log rolls first, so that an idle topic becomes empty too.
     """
     count = _expired_count(
         log.segments,

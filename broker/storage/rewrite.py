@@ -57,7 +57,8 @@ def without(
 
 
 def with_horizon(header: BatchHeader, records: Sequence[Record], horizon_ms: int) -> bytes:
-    """Return the batch with these of its records and the time until which tombstones are kept."""
+    """Return the batch with the given records and the delete horizon: the time until which
+    tombstones are kept."""
     content = bytearray()
     for record in records:
         # With LogAppendTime all records have the batch's time, whatever their delta says.

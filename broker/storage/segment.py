@@ -2,8 +2,8 @@
 
 Positions are bytes in the file, offsets are the log's. `next_offset` and `size_bytes` mark the end
 of the written batches. Bytes after them are left over from a failed write, or zeros of a file that
-was extended ahead of its batches (decision 0012). A segment that is not being read has no open file
-and no index in memory; the first read loads both automatically.
+was extended ahead of its batches (decision 0012). A closed segment that is not being read has no
+open file and no index in memory. The first read loads both.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from typing import NamedTuple
 from broker.storage.disk import Buffer, Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.index_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, IndexFiles
-from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from broker.storage.offset_index import OffsetIndex
-from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from broker.storage.time_index import TimeIndex
+from broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from broker.storage.txn_index import AbortedEntry
 from broker.storage.txn_index_file import TxnIndexFile
 from broker.storage.walk import BatchWalk
@@ -33,13 +30,13 @@ SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 BASE_DIGITS = 20
 
 SCAN_BYTES = 8 * 1024
-"""The number of bytes read at once when a batch is searched after an index entry."""
+"""The number of bytes that are read at once in the search for a batch after an index entry."""
 
 MARKS_MAX = 256
 """The largest number of batch positions that are remembered for readers at the end of the log."""
 
 INDEX_WRITE_ENTRIES = 64
-"""The number of unwritten index entries at which the index files are written."""
+"""The number of unwritten index entries that causes a write of the index files."""
 
 AHEAD_BYTES = 256 * 1024
 """The number of bytes by which a file is extended beyond the written data."""
@@ -96,14 +93,14 @@ class Segment:
         self.created_ms = created_ms
         """The time of the segment's creation, or of its last write before a restart.
 
-        Rolling by age counts from this time.
+        The age for the roll of a segment is computed from this time.
         """
         self.written_ms = created_ms
         """The time of the last write."""
         self.untimed_ms = -1
         """The time of the last write of a batch without timestamps; -1 if there was none."""
         self.first_timestamp_ms = -1
-        """The largest timestamp of the first batch. Rolling by record time counts from it."""
+        """The largest timestamp of the first batch, for the roll by record time."""
         self.largest_timestamp_ms = -1
         self.largest_timestamp_offset = base_offset
         """The last offset of the first batch with the largest timestamp."""
@@ -191,9 +188,10 @@ class Segment:
 
     def is_index_full(self, limit_bytes: int) -> bool:
         """Return True if one more entry would make an index file exceed `segment.index.bytes`."""
+        # The arrays know their lengths without a call of a method, and every write asks for them.
         return (
-            len(self.index) >= limit_bytes // OFFSET_ENTRY_BYTES
-            or len(self.time_index) >= limit_bytes // TIME_ENTRY_BYTES - 1
+            len(self.index.offsets) >= limit_bytes // OFFSET_ENTRY_BYTES
+            or len(self.time_index.offsets) >= limit_bytes // TIME_ENTRY_BYTES - 1
         )
 
     def adopt_indexes(self, end_offset: int) -> None:
@@ -217,7 +215,8 @@ class Segment:
         *,
         has_untimed: bool,
     ) -> None:
-        """Set what the first and last batches of a segment with adopted indexes show."""
+        """Set the values of a segment with adopted indexes that only its first and last batches
+        show."""
         self.next_offset = next_offset
         self.first_timestamp_ms = first_timestamp_ms
         self.largest_timestamp_ms = largest_timestamp_ms
@@ -286,7 +285,7 @@ class Segment:
         self.finish_files()
 
     def finish_files(self) -> None:
-        """Write the files as a start after a clean stop expects them."""
+        """Write the files in the form that a start after a clean stop expects."""
         self.indexes.write()
         if self._file_end > self.size_bytes:
             # If the disk refuses, the next start truncates the file.
@@ -343,7 +342,7 @@ class Segment:
             window = file.read(min(SCAN_BYTES, size_bytes - position), position)
             start, limit = 0, len(window) - PLACE.size
             if limit < 0:
-                raise CorruptionError(self.log_path, position, "the file is shorter than it was")
+                raise CorruptionError(self.log_path, position, "batches are missing from here on")
             while start <= limit:
                 base_offset, length, delta = PLACE.unpack_from(window, start)
                 if base_offset + delta >= offset:
@@ -363,7 +362,7 @@ class Segment:
         while end < self.size_bytes:
             head = self.file.read(PLACE.size, end)
             if len(head) < PLACE.size:
-                raise CorruptionError(self.log_path, end, "the file is shorter than it was")
+                raise CorruptionError(self.log_path, end, "batches are missing from here on")
             size_bytes = PLACE.unpack(head)[1] + SIZE_BEFORE_LENGTH_ENDS
             self._check_extent(end, size_bytes)
             if end + size_bytes - position > max_bytes:

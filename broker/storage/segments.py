@@ -1,8 +1,8 @@
 """The segments of one log: finds the segment with an offset, writes the active one, keeps some
 open.
 
-There is always at least one segment, and the last is active. If a roll fails, the list stays as it
-was, and the files left over are repaired before the next write.
+There is always at least one segment, and the last is active. If a roll fails, the list of segments
+stays as it was, and left-over files are removed before the next write.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class Segments:
         and the open files to fsync: those index files, and all segments with data at or above the
         offset.
 
-        Includes segments closed since the last fsync. A failed write can have left batches there
-        that were truncated again, and a power cut must not restore them.
+        Segments that were closed since the last fsync are included. A failed write can have left
+        batches in them that were truncated again, and a power cut must not restore these batches.
         """
         closed = list(self._unsynced)
         indexes = [file for segment in closed for file in segment.indexes.unsynced_files()]
@@ -191,7 +191,7 @@ class Segments:
     def unload_cold(self, searched: Iterable[Segment]) -> None:
         """Unload the segments that a search opened, except the active one and the kept ones."""
         for segment in searched:
-            if segment.is_loaded and segment is not self.active and segment not in self._warm:
+            if segment is not self.active and segment not in self._warm and segment.is_loaded:
                 segment.unload()
 
     def roll(self, base_offset: int, interval_bytes: int, now_ms: int) -> None:
@@ -219,8 +219,8 @@ class Segments:
         try:
             segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
         except DiskError:
-            # The segment's state includes only written batches, so the current state is the one to
-            # return to.
+            # The state of the segments includes only written batches, so after the failure this
+            # state is restored.
             self._take_back(self._state())
             raise
         segment.written_ms = now_ms
@@ -284,8 +284,8 @@ class Segments:
         """Take closed segments out of service by renaming their files.
 
         Returns the new names and the files that are still open. Stops when the disk refuses. The
-        log file is renamed first and decides, because the next start removes an index without its
-        log.
+        log file of a segment is renamed first. After that the segment is out of service even if the
+        next renames fail, because the next start removes index files without a log file.
         """
         paths: list[str] = []
         held: list[DiskFile] = []

@@ -16,7 +16,7 @@ from protocol.types import NO_BROKER_EPOCH
 
 
 class StopMarks:
-    """The two marks of one data folder."""
+    """Reads, writes and removes the two marks in one data folder."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self.previous_broker_epoch = NO_BROKER_EPOCH
@@ -36,7 +36,7 @@ class StopMarks:
         return False
 
     def _take_clean_marker(self) -> bool:
-        """Return True if the last stop was clean, after removing the marker durably."""
+        """Return True if the last stop was clean. Remove the marker durably before the return."""
         path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
         if not self._disk.exists(path):
             return False
@@ -69,12 +69,13 @@ class StopMarks:
         """Write the mark of a running process, before any code depends on the mark.
 
         The file is not fsynced. If a crash loses the mark, it can have lost the writes of this
-        process too, so the next process must not trust them anyway.
+        process too, so the next process must not trust these writes in any case.
         """
         text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
         self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
 
     def distrust_cache(self) -> None:
-        """Remove the running mark after a failed fsync: the kernel may drop cached writes."""
+        """Remove the mark of a running process after a failed fsync, because the kernel can have
+        dropped cached writes."""
         with suppress(DiskError):
             self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")

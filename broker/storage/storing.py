@@ -1,4 +1,5 @@
-"""Converts a client's batch to the form in which its topic stores it, after the record check.
+"""Converts a client's batch to the form in which its topic stores it, after its records were
+checked.
 
 This module does the work of Kafka's LogValidator. If the topic has its own codec
 (`compression.type`), the records are compressed again. The largest timestamp in the header is
@@ -49,7 +50,8 @@ def as_stored(
     """
     if must_repack(header, config):
         return _repack(batch, config, max_timestamp_ms)
-    # A topic with LogAppendTime stamps every batch, so its timestamps need no correction.
+    # A topic with LogAppendTime overwrites the timestamps of every batch, so they need no
+    # correction.
     is_stamped = config.message_timestamp_type == LOG_APPEND_TIME
     if not is_stamped and header.max_timestamp != max_timestamp_ms:
         stamp_max_timestamp(batch, max_timestamp_ms)

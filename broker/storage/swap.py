@@ -63,7 +63,7 @@ def _forget_empty(disk: Disk, txn_index_path: str) -> None:
     try:
         unlink_if_there(disk, txn_index_path)
     except DiskError:
-        # A missing index means the same as an empty one, so no file is needed.
+        # A missing index file has the same effect as an empty one, so no file is needed.
         return
 
 

@@ -30,10 +30,10 @@ from broker.storage.segment import Segment
 from broker.storage.swap import discard_swaps
 
 NO_SNAPSHOT = -1
-"""A `snapshot_limit` below every snapshot."""
+"""The `snapshot_limit` at which all producer snapshots are removed."""
 
 NOTHING_VOUCHED_FOR = -1
-"""A `recovery_point` below every log's start: no data is durable."""
+"""The `recovery_point` of a log without durable data. It is below every log start offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,14 @@ class TruncationPlan:
     unlinked: tuple[str, ...]
     """The files of the segments to remove, those of the last segment first."""
     shortened: tuple[str, int] | None
-    """The log file that stays in part, and its new size; None if no segment stays."""
+    """The log file of which only the beginning stays, and its new size in bytes; None if no segment
+    stays."""
     snapshot_limit: int
     """Producer snapshots above this offset include truncated batches."""
     rules: recovery.LoadRules
     marks_gaps: bool = False
-    """True if the gap mark must be durable first, because the truncation is in a cleaned part."""
+    """True if the gap mark must be durable before the truncation, because the log is truncated in a
+    cleaned part."""
 
 
 def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | None:
@@ -58,7 +60,7 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | Non
     Returns None if there is nothing to truncate. Otherwise the rules of `Log.prepare_truncation`
     apply from here on. Raises DiskError or CorruptionError if the position of `offset` cannot be
     read; the log then stays in service. A log that begins above `offset` is reset to `offset`,
-    because what is before its start is already gone, and a log cannot end below its start.
+    because the records before its start are already deleted, and a log cannot end below its start.
     """
     if offset >= log.log_end_offset:
         return None
@@ -70,14 +72,14 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | Non
     # an active segment look like a torn tail.
     count = max(1, sum(segment.base_offset <= offset for segment in row))
     last = row[count - 1]
-    # A log that cannot be read is not truncated. Until here nothing has been decided.
+    # Raise the error of a log that cannot be read before anything is changed.
     shortened = last.log_path, last.locate(offset)
     log.prepare_truncation()
     # Cleaning can have left gaps above the new recovery point. The gap mark tells recovery that
     # they are neither a torn tail nor damage.
     marks_gaps = not log.has_gap_mark and last.base_offset < log.cleaned_offset
     log.has_gap_mark = log.has_gap_mark or marks_gaps
-    # The end of the last whole batch is known only when the log is loaded again.
+    # The end of the last whole batch becomes known only when the log is loaded again.
     log.recovery_point = min(log.recovery_point, last.base_offset)
     log.high_watermark = min(log.high_watermark, offset)
     log.cleaned_offset = min(log.cleaned_offset, offset)
@@ -87,7 +89,7 @@ def begin_truncation(log: Log, offset: int, now_ms: int) -> TruncationPlan | Non
 
 
 def begin_reset(log: Log, offset: int, now_ms: int) -> TruncationPlan:
-    """Decide to drop everything and continue at `offset`."""
+    """Let the log continue empty at `offset`. The returned plan deletes all its files."""
     log.prepare_truncation()
     log.log_start_offset = log.high_watermark = offset
     # No data is durable any more, so a start drops all segments that it finds.

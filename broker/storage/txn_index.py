@@ -1,9 +1,9 @@
 """The aborted transactions whose marker is in one segment, as in Kafka's `.txnindex` file.
 
 This module is pure. The file is a row of 34-byte entries, big-endian: version int16 (0), producer
-id int64, first offset int64, last offset int64 (of the marker), last stable offset int64 (when the
-marker was written). The entries are in the order of the markers. A segment without aborted
-transactions has no file.
+id int64, first offset int64, last offset int64 (of the marker), last stable offset int64 (as of the
+time when the marker was written). The entries are in the order of the markers. A segment without
+aborted transactions has no file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class AbortedEntry(NamedTuple):
     last_offset: int
     """The offset of the abort marker."""
     last_stable_offset: int
-    """No transaction that ends later can have begun below this offset."""
+    """The last stable offset when the marker was written. No transaction that ends later can have
+    begun below it."""
 
 
 def encode(entries: Iterable[AbortedEntry]) -> bytes:
@@ -48,19 +49,30 @@ def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry
     Raises ValueError if the entries do not fit the segment.
     """
     if len(data) % ENTRY_BYTES:
-        raise ValueError(f"{len(data)} bytes are not a whole number of entries")
+        raise ValueError(
+            f"the transaction index has {len(data)} bytes, expected a multiple of {ENTRY_BYTES}"
+        )
     entries = []
     last_offset = base_offset - 1
     for version, *fields in _ENTRY.iter_unpack(data):
         entry = AbortedEntry(*fields)
         if version != VERSION:
-            raise ValueError(f"an entry has version {version}")
+            raise ValueError(
+                f"an entry of the transaction index has version {version}, expected {VERSION}"
+            )
         if not last_offset < entry.last_offset < next_offset:
-            raise ValueError("entries are not in the order of the segment's markers")
+            raise ValueError(
+                "the entries of the transaction index are not in the order of the markers, or "
+                "are outside the segment"
+            )
         if not 0 <= entry.first_offset < entry.last_offset or entry.producer_id < 0:
-            raise ValueError("an entry begins after its end")
+            raise ValueError(
+                "an entry of the transaction index has a first offset above its last offset"
+            )
         if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-            raise ValueError("an entry's last stable offset is above its end")
+            raise ValueError(
+                "an entry of the transaction index has a last stable offset above its end"
+            )
         last_offset = entry.last_offset
         entries.append(entry)
     return entries

@@ -72,7 +72,7 @@ class TxnIndexFile:
         return position, txn_index.encode(self._entries[self._written_count :])
 
     def file_reaches(self, size_bytes: int) -> None:
-        """Record that the file has this many durable bytes."""
+        """Record that the first `size_bytes` bytes of the file are durable."""
         self._written_count = max(self._written_count, size_bytes // txn_index.ENTRY_BYTES)
 
     def written(self) -> None:

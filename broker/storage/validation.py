@@ -31,8 +31,8 @@ from protocol.wire.records import (
 )
 
 RECORD_ERRORS_MAX = 100
-"""The largest number of records that are named in one refusal; a batch can have a million bad
-ones."""
+"""The largest number of records that one refusal names. A batch can have a million invalid
+records."""
 
 CODEC_MAX = int(max(Codec))
 
@@ -60,21 +60,33 @@ def check_client_batch(
     """
     size_bytes = len(batch)
     if header.magic != MAGIC:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"record format {header.magic} is not supported")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"the batch has record format (magic) {header.magic}, expected 2",
+        )
     if header.size_bytes != size_bytes:
         if HEADER_BYTES <= header.size_bytes < size_bytes:
-            raise ApiError(ErrorCode.INVALID_RECORD, "more than one batch for one partition")
+            raise ApiError(
+                ErrorCode.INVALID_RECORD, "the request has more than one batch for one partition"
+            )
         # Not CORRUPT_MESSAGE, because the client would retry this batch forever.
-        raise ApiError(ErrorCode.INVALID_RECORD, "the batch is longer than the data")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            "the batch is longer than the data of the request for this partition",
+        )
     check_size(size_bytes, config)
     if not check_crc(batch):
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not match")
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch is wrong")
     if header.base_offset != 0:
-        raise ApiError(ErrorCode.INVALID_RECORD, "the base offset must be 0")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"the base offset of the batch is {header.base_offset}, expected 0",
+        )
     check_counts(header)
     if header.attributes & CODEC_BITS > CODEC_MAX:
         raise ApiError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the attributes name an unknown codec"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            "the attributes of the batch name an unknown compression codec",
         )
     # The attribute bits 4 (transactional) and 5 (control).
     if header.attributes & 0x30 and (header.is_control or header.producer_id < 0):
@@ -109,15 +121,24 @@ def check_size(size_bytes: int, config: LogConfig) -> None:
             f"the batch has {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
         )
     if size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
+        raise ApiError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {size_bytes} bytes; segment.bytes is {config.segment_bytes}",
+        )
 
 
 def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -> None:
     """Refuse a batch that the broker made, only for errors that would break the log."""
     if header.magic != MAGIC or header.size_bytes != len(batch):
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "expected one whole batch")
+        raise ApiError(
+            ErrorCode.CORRUPT_MESSAGE,
+            "the broker's own append has more or less than one whole batch",
+        )
     if header.size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the batch is larger than segment.bytes")
+        raise ApiError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {header.size_bytes} bytes; segment.bytes is {config.segment_bytes}",
+        )
     check_counts(header)
 
 
@@ -126,7 +147,8 @@ def check_counts(header: BatchHeader) -> None:
     if count <= 0 or count != header.last_offset_delta + 1:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"{count} records do not agree with last offset delta {header.last_offset_delta}",
+            f"the batch has {count} records, which does not fit its last offset delta "
+            f"{header.last_offset_delta}",
         )
 
 
@@ -146,14 +168,16 @@ def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) 
 
 def _refuse_unowned(header: BatchHeader) -> None:
     if header.is_control:
-        raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, "the batch is a control batch, which clients may not write"
+        )
     raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
 
 
 def look_at_records(
     batch: memoryview, config: LogConfig, now_ms: int
 ) -> Generator[bool, None, CheckedRecords]:
-    """Check the records of a batch and refuse it with the numbers of the bad ones.
+    """Check the records of a batch. The refusal of a batch names its invalid records by number.
 
     This call decompresses the batch, so the caller can release it afterwards. The caller runs the
     returned generator, which checks the records in steps of some milliseconds. It yields False
@@ -194,7 +218,9 @@ def _look(
                 keyless += [number for number, one in enumerate(run, count) if one[2] < 0]
             end = count + len(run)
             if [one[0] for one in run] != list(range(count, end)):
-                raise ApiError(ErrorCode.INVALID_RECORD, "the offsets of the records have gaps")
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD, "the offsets of the records in the batch have gaps"
+                )
             max_timestamp_ms = max([max_timestamp_ms, *(one[1] for one in run)])
             count = end
             yield False
@@ -209,4 +235,4 @@ def _look(
 
 def _refuse(numbers: list[int], code: ErrorCode, reason: str) -> None:
     named = [(number, reason) for number in numbers[:RECORD_ERRORS_MAX]]
-    raise InvalidRecords(code, f"{len(numbers)} records: {reason}", named)
+    raise InvalidRecords(code, f"{len(numbers)} records of the batch are invalid: {reason}", named)

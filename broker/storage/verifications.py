@@ -2,9 +2,9 @@
 their answers.
 
 This module is pure. The coordinator of a transaction can be another broker. Its answer is true when
-it is sent, but the transaction can end before the batch is appended. Then the batch would open a
-transaction that never ends. So the caller takes a guard before it asks the coordinator, and a
-marker of the producer in this log breaks the guard (KIP-890).
+it is sent, but the transaction can end before the batch is appended. In this case the batch would
+open a transaction that never ends. So the caller takes a guard before it asks the coordinator, and
+a marker of the producer in this log breaks the guard (KIP-890).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Verifications:
         self._guards: dict[int, list[VerificationGuard]] = {}
         """The guards of each producer, by producer id.
 
-        A guard that is never forgotten is removed with the marker, which the coordinator sends to
-        every partition that it confirmed.
+        If the caller never forgets a guard, the marker removes it. The coordinator sends a marker
+        to every partition that it has confirmed.
         """
 
     def __len__(self) -> int:

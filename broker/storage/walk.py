@@ -1,7 +1,8 @@
 """Iterates over the batches in a segment's file.
 
 It reads in large steps, because header-sized reads of a cold file are several times slower than
-reading everything. A batch body beyond the window is skipped unless its checksum is needed.
+reading everything. The body of a batch that reaches beyond the bytes read is skipped, unless its
+checksum must be verified.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class BatchWalk:
 def check_region(region: FileRegion) -> None:
     """Check all batches of a fetch response. Raises CorruptionError for damage.
 
-    Checksums do not cover offsets and leader epochs. Both never fall within a log, so the check is
-    that they do not fall.
+    Checksums do not cover offsets and leader epochs. Neither ever falls within a log, so this
+    function checks that they do not fall.
     """
     walk = BatchWalk(region.file, region.position, region.position + len(region), checked_from=0)
     next_offset, leader_epoch = 0, NO_LEADER_EPOCH

@@ -237,8 +237,8 @@ class Store:
         self._database.executescript("PRAGMA incremental_vacuum")
 
     def _forget_series(self) -> None:
-        """Delete the names of series without a bucket, deleted groups first, to make room for new
-        series."""
+        """Delete the names of series that have no stored values any more, for example those of
+        deleted groups, to make room for new series."""
         used = " UNION ".join(f"SELECT series FROM {level.table}" for level in LEVELS)
         with self._database:
             self._database.execute(f"DELETE FROM series WHERE id NOT IN ({used})")

@@ -60,10 +60,11 @@ def duration(milliseconds: float | None) -> str:
     if milliseconds is None:
         return UNKNOWN
     seconds = milliseconds / 1000
-    if seconds < 60:
-        is_whole = seconds >= 10 or seconds == int(seconds)
+    # 59.96 seconds are shown as a minute, and 9.96 seconds as ten.
+    if round(seconds) < 60:
+        is_whole = round(seconds, 1) >= 10 or seconds == int(seconds)
         return f"{seconds:.0f} s" if is_whole else f"{seconds:.1f} s"
-    whole = int(seconds)
+    whole = max(60, int(seconds))
     for unit, length, sub, sub_length in (
         ("d", 86_400, "h", 3_600),
         ("h", 3_600, "min", 60),

@@ -115,7 +115,9 @@ class ClientLogin:
             last = await _authenticate(connection, proof, timeout_ms)
             exchange.verify(bytes(last.auth_bytes))
         except ScramError as error:
-            raise LoginRefused(f"{connection.peer}: {error}") from error
+            raise LoginRefused(
+                f"{connection.peer} and user {self._settings.user} could not log in: {error}"
+            ) from error
         return last.session_lifetime_ms
 
     async def _salt(self, challenge: Challenge) -> bytes:

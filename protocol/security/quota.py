@@ -15,14 +15,16 @@ USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCE_RATE = "producer_byte_rate"
 FETCH_RATE = "consumer_byte_rate"
 REQUEST_SHARE = "request_percentage"
+CONNECTION_RATE = "connection_creation_rate"
+"""The quota of addresses: new connections per second (KIP-612)."""
 MUTATION_RATE = "controller_mutation_rate"
-"""A quota of Kafka that this version refuses."""
+"""The quota for partitions that are created or deleted per second (KIP-599)."""
 
 CLIENT_KEYS: Mapping[str, bool] = MappingProxyType(
-    {PRODUCE_RATE: True, FETCH_RATE: True, REQUEST_SHARE: False}
+    {PRODUCE_RATE: True, FETCH_RATE: True, REQUEST_SHARE: False, MUTATION_RATE: False}
 )
-"""The quotas of users and client ids: bytes per second, and per cent of one thread. True if the
-value must be whole."""
+"""The quotas of users and client ids: bytes per second, per cent of one thread, and partitions per
+second. True if the value must be whole."""
 
 EXACT, DEFAULT, ANY_NAME = 0, 1, 2
 """The ways in which a filter matches the names of a type: one name, the default, or all

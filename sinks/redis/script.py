@@ -90,7 +90,8 @@ WRITE = CHECK_VIEW + FOLLOW + _APPLY + "return 'ok'"
 # If Redis is the truth, the same call also contains the counted data. ARGV[1] then has `states`
 # ({key, expire, fields}), `ledger` (field and value in turn), `unparsed` (field and increment) and
 # `samples` (field and line).
-# The guard must be this driver's, with a batch below that of the call.
+# The key `mill:guard` names the driver that may write, and its last batch. The call changes nothing
+# unless that is this driver with an earlier batch.
 MERGE = (
     """
 local call = cjson.decode(ARGV[1])

@@ -54,9 +54,10 @@ class _Frames(FramedSerializer):
 
 
 class JavaFold:
-    """Folds the batches of one plan.
+    """Folds the batches of one plan in the JVM.
 
-    `as_blocks`: cells without a sketch come as text.
+    With `as_blocks`, the JVM returns cells without a sketch as blocks of text, which the sinks
+    store without parsing them. Otherwise it returns every cell as a row.
     """
 
     def __init__(self, plan: FoldPlan, *, as_blocks: bool) -> None:

@@ -227,7 +227,7 @@ def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             torn.write(b"torn" * 25)
         manager = LogManager(disk, config, DIRECTORY_ID)
         assert manager.open_all(NOW).truncated
-        manager.logs[CLEANED].config = settings
+        manager.logs[CLEANED].use(settings)
     manager.close_clean()
     return folder
 

@@ -80,7 +80,10 @@ def test_no_part_is_left_standing_still_by_a_supervisor_that_dies(tmp_path: Path
     with fake_mill(tmp_path, {"name": "a"}) as mill:
         mill.wait_healthy()
         record = mill.record()
-        with pytest.raises(PauseFailed, match="the supervisor is gone"), paused(mill.home, ["a"]):
+        with (
+            pytest.raises(PauseFailed, match="the supervisor ended while the mill was paused"),
+            paused(mill.home, ["a"]),
+        ):
             mill.supervisor().kill()
             mill.supervisor().wait()
         wait_until(lambda: not record.is_alive(), DEADLINE_S, "the part has ended, too")

@@ -13,6 +13,7 @@ from protocol.client.tls import TlsSettings
 from tests.e2e.mill import TempMill, temp_mill
 from tests.harness.ports import free_ports
 from tests.harness.secured import brokers_found
+from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -34,6 +35,12 @@ def reached(mill: TempMill, port: int, password: str) -> int:
     return brokers_found(f"localhost:{port}", trusting, LoginSettings("shop", password))
 
 
+def reasons(mill: TempMill) -> list[str]:
+    """Return what is wrong with each broker; an empty text if nothing is."""
+    found = mill.status()
+    return [str(found[f"broker-{number}"]["reason"] or "") for number in (1, 2, 3)]
+
+
 def test_a_mill_with_users(tmp_path: Path) -> None:
     net = free_ports(3)
     password = tmp_path / "password"
@@ -42,7 +49,14 @@ def test_a_mill_with_users(tmp_path: Path) -> None:
         mill.write_config(CONFIG)
         config = mill.home.config_file
         config.write_text(config.read_text().replace("ports: {", f"ports: {{net: {net}, "))
-        mill.up()
+        said = mill.up().err
+        shut = "listener NET is shut, because no user of super.users (admin) has a password"
+        assert shut in said and "`./millrace user add admin`" in said
+        assert all(shut in reason for reason in reasons(mill))
+        with pytest.raises(BrokerUnreachable, match="refused"):
+            reached(mill, net, CANARY)
+        mill.run("user", "add", "admin", "--password-file", str(password))
+        wait_until(lambda: not any(reasons(mill)), 30, "every broker has opened NET")
         with pytest.raises(BrokerUnreachable, match="invalid credentials"):
             reached(mill, net, CANARY)
         added = mill.run("user", "add", "shop", "--password-file", str(password))

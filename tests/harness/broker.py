@@ -47,8 +47,9 @@ class BrokerProcess(PartProcess):
         is the port on which this broker really listens, if the other brokers connect through a
         proxy. `within` is its network namespace, if it does not run on the loopback. `tls` are the
         files for a further listener, NET, with TLS; the BROKER listener then uses TLS, too. With
-        `needs_login` clients of NET must log in; the user `shop` needs no ACLs. With `joins` the
-        broker joins the cluster of `voters`, which already exists.
+        `needs_login` clients of NET must log in; the users `shop` and `root` need no ACLs, and NET
+        opens when one of them has a password. With `joins` the broker joins the cluster of
+        `voters`, which already exists.
         """
         super().__init__("broker", folder / f"broker-{node_id}.log")
         self.folder = folder
@@ -65,7 +66,7 @@ class BrokerProcess(PartProcess):
         self._tls = tls
         self._needs_login = needs_login
         self._joins = joins
-        self._rights = {"super.users": "User:shop"} if needs_login else {}
+        self._rights = {"super.users": "User:shop;User:root"} if needs_login else {}
         self.host = self._within.host_of(node_id)
 
     @property

@@ -73,7 +73,8 @@ class TopicReader:
 
     def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int] = (0, 1, 2)):
         self.records: list[tuple[int, bytes | None, bytes]] = []
-        self.headers: dict[bytes, object] = {}  # of values that came with some
+        self.headers: dict[bytes, object] = {}
+        """The headers of the records that have some, by the record's value."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,

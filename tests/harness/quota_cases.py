@@ -16,6 +16,8 @@ ORDER = Difference("quotas in their order", _sorted_words, is_sure=False)
 
 USER = "--entity-type users --entity-name q{n}"
 CLIENT = "--entity-type clients --entity-name c{n}"
+# The names in place of {n} are hexadecimal digits.
+IP = "--entity-type ips --entity-name 2001:db8::{n}"
 DEFAULTS = "--entity-type users --entity-default --entity-type clients --entity-default"
 
 QUOTA_CASES = (
@@ -47,4 +49,16 @@ QUOTA_CASES = (
     Case("configs", f"--alter {CLIENT} --delete-config producer_byte_rate"),
     Case("configs", f"--alter {USER} --delete-config consumer_byte_rate"),
     Case("configs", f"--alter {USER} {CLIENT} --delete-config request_percentage"),
+    Case("configs", f"--alter {USER} --add-config controller_mutation_rate=0.5"),
+    Case("configs", f"--describe {USER}"),
+    Case("configs", f"--alter {USER} --delete-config controller_mutation_rate"),
+    Case("configs", f"--alter {IP} --add-config connection_creation_rate=20"),
+    Case("configs", f"--describe {IP}"),
+    Case("configs", "--describe --ip 2001:db8::{n}"),
+    Case("configs", "--describe --ip-defaults"),
+    Case("configs", f"--alter {IP} --add-config producer_byte_rate=1", codes=USAGE),
+    Case("configs", f"--alter {IP} --add-config connection_creation_rate=0", codes=(1, 1)),
+    Case("configs", f"--alter {IP} --add-config connection_creation_rate=1.5", codes=(1, 1)),
+    Case("configs", f"--alter {IP} --delete-config connection_creation_rate"),
+    Case("configs", f"--describe {IP}"),
 )

@@ -31,7 +31,8 @@ def broker(
     folder = tmp_path_factory.mktemp("broker")
     settings = {"group.initial.rebalance.delay.ms": 0}
     with BrokerProcess(folder, settings, tls=authority.write(), needs_login=True) as running:
-        give_password(running.bootstrap, "web", PASSWORD)
+        for user in ("root", "web"):
+            give_password(running.bootstrap, user, PASSWORD)
         yield running
 
 
@@ -105,7 +106,7 @@ def test_an_acl_from_its_creation_to_its_end(commands: Commands) -> None:
     assert "allowed: a super user" in commands.acl("explain", "shop", "alter", "cluster")
     assert "without a terminal this needs --yes" in commands.acl("remove", "web", code=2)
     assert "1 ACLs of user web are removed" in commands.acl("remove", "web", "read", "--yes")
-    assert "has no such ACL" in commands.acl("remove", "web", "read", "--yes", code=4)
+    assert "has none of these ACLs" in commands.acl("remove", "web", "read", "--yes", code=4)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_an_acl_from_its_creation_to_its_end(commands: Commands) -> None:
         (("allow", "web", "read", "--topic", "*", "--prefixed"), "only without --prefixed"),
         (("allow", "web", "read", "--topic", ""), "the name is empty"),
         (("allow", "web", "reed", "--topic", "logs"), "found operation 'reed', expected one of"),
-        (("allow", "web", "read"), "no resource was given, expected --topic"),
+        (("allow", "web", "read"), "found no resource, expected --topic"),
         (("allow", "web", "write", "--group", "g"), "write is no operation on a group; expected"),
         (("explain", "web", "read", "logs"), "expected topic:NAME, group:NAME"),
     ],

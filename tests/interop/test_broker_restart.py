@@ -264,7 +264,7 @@ def test_a_folder_in_use_or_of_another_cluster_is_refused(tmp_path: Path) -> Non
     with BrokerProcess(tmp_path) as broker:
         second = BrokerProcess(tmp_path)
         assert second.spawn().wait(20) == 1
-        assert "another broker is running" in second.log_text()
+        assert "another broker process uses this data folder" in second.log_text()
         second.process = None
         broker.stop()
         other = BrokerProcess(tmp_path, node_id=1)

@@ -94,7 +94,7 @@ def test_confluent_learns_that_its_transaction_took_too_long(servers: ClusterPro
     slow.begin_transaction()
     slow.produce("slow", b"slow", partition=0)
     slow.flush(DEADLINE_S)
-    took_too_long = "transaction took too long"
+    took_too_long = "a transaction has exceeded its timeout"
     wait_until(lambda: took_too_long in servers.log_text(), DEADLINE_S, "the overdue abort")
     with pytest.raises(KafkaException):
         slow.commit_transaction(DEADLINE_S)

@@ -251,6 +251,7 @@ def test_our_client_administers_users_and_they_survive_a_restart(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
     with BrokerProcess(tmp_path, tls=authority.write("restart"), needs_login=True) as broker:
+        give_password(broker.bootstrap, "root", PASSWORD)
         give_password(broker.bootstrap, "a", "one")
         give_password(broker.bootstrap, "b", "two", Mechanism.SHA_256)
         broker.kill9()
@@ -262,6 +263,7 @@ def test_our_client_administers_users_and_they_survive_a_restart(
             assert await describe_users(cluster) == {
                 "a": {Mechanism.SHA_512: 8_192},
                 "b": {Mechanism.SHA_256: 8_192},
+                "root": {Mechanism.SHA_512: 8_192},
             }
             await remove_credential(cluster, "b", Mechanism.SHA_256)
             assert set(await describe_users(cluster, ["a", "b", "c"])) == {"a"}

@@ -14,11 +14,13 @@ from appliance.cli.app import main
 from appliance.kafka_tools import configs
 from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority
+from tests.harness.secured import give_password
 from tests.interop.conftest import RunMain
 from tests.interop.test_login_clients import reached
 
 pytestmark = pytest.mark.live
 
+PASSWORD = "a long password of root"
 CANARY = "canary of a password"
 
 
@@ -28,6 +30,7 @@ def broker(
 ) -> Iterator[BrokerProcess]:
     folder = tmp_path_factory.mktemp("broker")
     with BrokerProcess(folder, tls=authority.write(), needs_login=True) as running:
+        give_password(running.bootstrap, "root", PASSWORD)
         yield running
         assert CANARY not in running.log_text()
         assert not any(
@@ -71,16 +74,26 @@ def test_a_user_from_its_creation_to_its_end(
     assert "SCRAM-SHA-256,SCRAM-SHA-512" in commands.user("list")
     assert reached(broker, authority, CANARY, "shop") == 1
     said = commands.user("add", "shop", "--password-file", first, code=1)
-    assert "user shop exists; `millrace user password shop` changes it" in said
+    assert "user shop already exists; `millrace user password shop` changes the password" in said
     other = file_of(tmp_path, f"another {CANARY}")
     assert "have ended" in commands.user("password", "shop", "--password-file", other)
     assert reached(broker, authority, f"another {CANARY}", "shop") == 1
     assert "without a terminal this needs --yes" in commands.user("remove", "shop", code=2)
     commands.user("remove", "shop", "--yes")
     found = json.loads(commands.user("list", "--json"))
-    assert (found["schema"], found["data"]) == ("users/1", [])
+    assert (found["schema"], [one["user"] for one in found["data"]]) == ("users/1", ["root"])
     for words in (("remove", "shop", "--yes"), ("password", "shop", "--password-file", first)):
         assert "there is no user shop" in commands.user(*words, code=4)
+
+
+def test_the_consequence_of_removing_the_last_super_user(
+    commands: Commands, tmp_path: Path
+) -> None:
+    said = commands.user("remove", "root", code=2)
+    assert "root is the last super user with a password: after their next start" in said
+    commands.user("add", "shop", "--password-file", file_of(tmp_path, CANARY))
+    assert "last super user" not in commands.user("remove", "root", code=2)
+    commands.user("remove", "shop", "--yes")
 
 
 def test_a_password_from_standard_input(
@@ -110,7 +123,8 @@ def test_kafkas_spelling(
     assert said == "Completed updating config for user web.\n"
     assert reached(broker, authority, CANARY, "web") == 1
     line = "SCRAM credential configs for user-principal 'web' are SCRAM-SHA-512=iterations=4096\n"
-    assert commands.configs("--describe", *web) == commands.configs("--describe") == line
+    assert commands.configs("--describe", *web) == line
+    assert line in commands.configs("--describe")
     value = f"SCRAM-SHA-256=[password={CANARY}]"
     said = commands.configs("--alter", *web, "--add-config", value)
     assert "can be read by others: use --add-config-file" in said

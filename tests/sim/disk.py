@@ -311,7 +311,7 @@ class SimDisk:
         self.open(path, create=True)
         if path in self.locked:
             folder = path.rpartition("/")[0]
-            raise FolderError(folder, "another broker is running on this data folder")
+            raise FolderError(folder, "another broker process uses this data folder")
         self.locked.add(path)
         return SimLock(self, path)
 

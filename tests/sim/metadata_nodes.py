@@ -54,6 +54,7 @@ from protocol.wire.records import read_header
 from tests.sim.disk import SimDisk
 from tests.sim.network import Mix, Network
 from tests.sim.world import SimWorld
+from tests.unit.broker.security.acls import NotedDenials
 from tests.unit.storage.kit import broker_config
 
 PORT = 9095
@@ -148,7 +149,10 @@ class MetadataNode:
         driver = QuorumDriver(quorum, log, world, messenger)
         messenger.serve(driver)
         controller = ControllerDriver(
-            Controller(config, world.chance), OrderLimits(1_000, 1_000), driver, world
+            Controller(config, world.chance, NotedDenials()),
+            OrderLimits(1_000, 1_000),
+            driver,
+            world,
         )
         snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
         snapshotter.trim_with(Trimmer(logs))

@@ -49,7 +49,7 @@ def _leader_counts_durable_end(patch: MonkeyPatch) -> None:
     def on_written(self: Replica) -> None:
         marked(self)
         if self.is_led:
-            self.on_durable(self.durable_end())
+            self.on_durable()
 
     patch.setattr(Replica, "on_written", on_written)
     patch.setattr(Replica, "durable_end", lambda self: self.log.written_end_offset)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from broker.cluster import liveness_driver
-from broker.cluster.lived import LivedTime
-from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.lived import LivedAlarm, LivedTime
 from broker.cluster.membership import BrokerMembership
 from broker.controller import controller
 from broker.controller.liveness import SESSION_TIMEOUT_MS, BrokerProbe, Liveness

@@ -100,7 +100,7 @@ def test_a_backup_of_other_brokers_is_refused_by_their_names(tmp_path: Path) -> 
         old.home.part_data(f"broker-{number}").mkdir(parents=True)
     take(old, tmp_path / "backup", ignored)
     three = mill_in(tmp_path / "three", TEXT.replace("brokers: 1", "brokers: 3"))
-    said = "the backup is of broker-1, broker-3, broker-4, and .* asks for broker-2"
+    said = "the backup has the data of broker-1, broker-3, broker-4, but .* has broker-2"
     with pytest.raises(RestoreFailed, match=said):
         restore(three, tmp_path / "backup", three.home.data, ignored)
     restore(new, tmp_path / "backup", new.home.data, ignored)
@@ -176,8 +176,8 @@ def test_a_mill_that_runs_is_left_alone(backup: Path, new: Mill) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (TEXT.replace("brokers: 1", "brokers: 3"), "of 1 broker, and .* asks for 3"),
-        (TEXT.replace("sinks: {mysql: null}\n", ""), "says otherwise under sinks.mysql"),
+        (TEXT.replace("brokers: 1", "brokers: 3"), "of 1 broker, but .* has 3"),
+        (TEXT.replace("sinks: {mysql: null}\n", ""), "says otherwise: change sinks.mysql"),
     ],
 )
 def test_a_configuration_of_another_mill_is_refused(
@@ -207,12 +207,12 @@ def test_external_servers_have_no_moment_in_common(
 
 
 def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Path) -> None:
-    with pytest.raises(BackupFailed, match="is there already"):
+    with pytest.raises(BackupFailed, match="already has files"):
         take(mill, backup, ignored)
     with pytest.raises(BackupFailed, match="contains the other"):
         take(mill, mill.home.data / "backups" / "today", ignored)
     (tmp_path / "second.partial").mkdir()
-    with pytest.raises(BackupFailed, match="another backup is being made, or one was killed"):
+    with pytest.raises(BackupFailed, match="another backup is running, or a backup was killed"):
         take(mill, tmp_path / "second", ignored)
     with pytest.raises(BackupFailed, match="there is no mill"):
         take(mill_in(tmp_path / "nowhere"), tmp_path / "third", ignored)
@@ -255,7 +255,7 @@ def test_a_killed_restore_starts_again(backup: Path, new: Mill) -> None:
     assert str(staging) in told.found
     assert told in before_start(new)
     (staging / "mine").touch()
-    with pytest.raises(RestoreFailed, match="has files that no restore has put there"):
+    with pytest.raises(RestoreFailed, match="has files that do not come from a restore"):
         restore(new, backup, data, ignored)
     (staging / "mine").unlink()
     (staging / "data" / "of-the-first").touch()

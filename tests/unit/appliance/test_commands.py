@@ -157,7 +157,10 @@ def test_units_are_readable() -> None:
         "1h 1m",
         "1d 1h",
     ]
-    assert [size_text(size) for size in (None, 5 << 20, 3 << 30)] == ["-", "5 MiB", "3.0 GiB"]
+    sizes = (None, 0, 300, 300 << 10, 5 << 20, 3 << 30)
+    assert [size_text(size) for size in sizes] == [
+        "-", "0 MiB", "300 bytes", "300 KiB", "5 MiB", "3.0 GiB",
+    ]  # fmt: skip
 
 
 def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:

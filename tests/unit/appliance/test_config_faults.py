@@ -53,6 +53,18 @@ TABLE = [
         " security.super_users",
         "only one of the two: keep security.super_users, and remove this key",
     ),
+    # Pitfall 21: an operator who switches logins on is not locked out (Redpanda's documentation).
+    (
+        "network: {open: [kafka], names: [localhost], login: users}\nsecurity: {super_users: []}",
+        "mill.yaml:2:25: security.super_users: found no user, beside network.login: users",
+        "at least one user",
+    ),
+    (
+        "network: {open: [kafka], names: [localhost], login: users}\n"
+        "cluster: {settings: {super.users: ''}}",
+        "mill.yaml:2:35: cluster.settings.super.users: found no user",
+        "at least one user",
+    ),
     (
         "network: {tls: {certificate: mill.pem}}",
         "mill.yaml:1:30: network.tls.certificate: found no key beside it",

@@ -101,7 +101,7 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
         refuse_needed_broker(home, "broker-2", "restarted")
     assert refused.value.code is Exit.CONDITION
     assert str(refused.value) == (
-        "broker-2 was not restarted: without it 12 partitions have too few copies in sync for "
+        "broker-2 was not restarted: without it 12 partitions have too few in-sync replicas for "
         "writes (logs.access-0, logs.access-1 and 10 more), because broker-3 is away: start that "
         "first, or use --force"
     )

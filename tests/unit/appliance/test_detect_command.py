@@ -86,12 +86,12 @@ def test_no_format_is_code_3_and_says_what_to_do(
     [
         ([], 2, "found no file"),
         (["nothing.log"], 4, "there is no file nothing.log"),
-        (["."], 2, "found a folder"),
+        (["."], 2, "is a folder, expected a log file"),
         (["shop.log", "--encoding", "klingon"], 2, "--encoding: "),
         (["shop.log", "shop.log", "--apply", "x"], 2, "expected one with --apply"),
-        (["shop.log", "--undo", "x"], 2, "takes NAME alone"),
+        (["shop.log", "--undo", "x"], 2, "--undo NAME removes what"),
         (["shop.log", "--apply", "Shop!", "--yes"], 3, "expected 1 to 31 of a-z"),
-        (["shop.log", "--apply", "access", "--yes"], 3, "'access' already"),
+        (["shop.log", "--apply", "access", "--yes"], 3, "already has an input 'access'"),
         (["shop.log", "--apply", "shop"], 2, "this needs --yes"),
         (["--undo", "shop", "--yes"], 3, "no record that `detect --apply` wrote 'shop'"),
     ],
@@ -234,7 +234,7 @@ def test_a_file_saved_in_between_is_not_overwritten(
     arguments = ["detect", str(home / "shop.log"), "--apply", "shop", "--yes"]
     code, _, err = run(monkeypatch, home, *arguments)
     assert code == 3
-    assert any("saved in between" in line for line in err)
+    assert any("saved in the meantime" in line for line in err)
     assert (home / FILE).read_text() == f"{SHIPPED}\n# mine\n"
 
 

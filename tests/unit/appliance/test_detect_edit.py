@@ -127,7 +127,7 @@ def test_inputs_that_held_unsaid_are_said() -> None:
         ("stream: {metrics: null}", "is not a list"),
         ("stream: []", "is not a mapping"),
         ("stream: ~\n", "is not a mapping"),
-        ("x: &a {from: {}}\nstream: *a\n", "without changing other keys"),
+        ("x: &a {from: {}}\nstream: *a\n", "without a change of other keys"),
     ],
 )
 def test_what_cannot_be_edited_safely_is_refused(text: str, word: str) -> None:

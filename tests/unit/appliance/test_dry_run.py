@@ -239,7 +239,7 @@ def test_a_fault_that_the_stream_names_is_told_without_its_log(
     names = Room(f"import sys; sys.stderr.write({record!r}); sys.exit(2)")
     code, _, err = tried(monkeypatch, home, names, file)
     assert code == Exit.USAGE
-    assert err == ["millrace: the lines could not be tried: found no input, expected one"]
+    assert err == ["millrace: the dry run failed: found no input, expected one"]
 
 
 def test_what_the_stream_refuses_is_told_in_its_words(

@@ -73,7 +73,10 @@ def test_where_there_is_no_log_nothing_is_called_right(
     (tmp_path / "empty").mkdir()
     code, out, err = run(monkeypatch, tmp_path, "dump-log", str(tmp_path / "empty"))
     assert (code, out) == (Exit.NOT_FOUND, [])
-    assert err == ["millrace: there is no log file there"]
+    assert err == [
+        "millrace: found no log file in the given folders, expected files such as "
+        "00000000000000000000.log"
+    ]
 
 
 def test_a_folder_in_the_place_of_a_log_is_found_and_not_printed(

@@ -82,7 +82,7 @@ def test_dump_log_names_the_offset_and_goes_on(
     code, out, err = run(monkeypatch, tmp_path, "dump-log", str(log.parent), *options)
     assert code == Exit.CONDITION
     assert err[-1].startswith("1 finding: 1 file, 3 batches")
-    assert any("the batch at offset 1 cannot be opened: gzip" in line for line in out)
+    assert any("the records of the batch at offset 1 cannot be read: gzip" in line for line in out)
     if "--print-data" in options:
         assert any(line.endswith("payload: last-one") for line in out)
 
@@ -94,11 +94,11 @@ def test_kafka_dump_log_names_the_offset_and_goes_on(
     code = kafka_dump_log(["--files", str(log), *options])
     told = capfd.readouterr()
     assert code == Exit.CONDITION
-    assert "the batch at offset 1 cannot be opened: gzip" in told.err
+    assert "the records of the batch at offset 1 cannot be read: gzip" in told.err
     assert "Traceback" not in told.err
     assert "baseOffset: 2 " in told.out
     if options == ["--print-data-log"]:
-        assert told.out.index("offset 1 cannot be opened") < told.out.index("last-one")
+        assert told.out.index("offset 1 cannot be read") < told.out.index("last-one")
 
 
 def test_the_records_before_the_fault_are_printed(
@@ -136,7 +136,7 @@ def test_whatever_is_wrong_inside_is_a_finding(
     log.write_bytes(at(0, b"first") + broken + at(2, b"last"))
     assert kafka_dump_log(["--files", str(log), *options]) == Exit.CONDITION
     told = capfd.readouterr()
-    assert "the batch at offset 1 cannot be opened: " in told.err
+    assert "the records of the batch at offset 1 cannot be read: " in told.err
     assert "baseOffset: 2 " in told.out
 
 

@@ -116,11 +116,11 @@ def test_a_copy_whose_rivals_are_unknown() -> None:
     [
         ((), Exit.USAGE, "expected TOPIC, TOPIC:PARTITION, --all or --file FILE"),
         (("logs", "--all"), Exit.USAGE, "expected TOPIC, TOPIC:PARTITION, --all or --file FILE"),
-        (("--all", "--type", "clean"), Exit.USAGE, "--type: found clean, expected preferred or"),
+        (("--all", "--type", "clean"), Exit.USAGE, "found --type clean, expected preferred or"),
         (("logs:x",), Exit.USAGE, "found 'logs:x', expected TOPIC or TOPIC:PARTITION"),
         (("missing",), Exit.NOT_FOUND, "topic 'missing' does not exist"),
         (("--file", "/nowhere.json"), Exit.USAGE, "No such file"),
-        (("logs", "--dry-run"), Exit.USAGE, "--dry-run: only for --type unclean"),
+        (("logs", "--dry-run"), Exit.USAGE, "--dry-run has an effect only with --type unclean"),
     ],
 )
 def test_what_is_refused(

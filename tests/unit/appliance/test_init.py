@@ -95,7 +95,7 @@ def test_a_data_folder_lends_its_cluster_id_to_lost_secrets(home: Home) -> None:
 
 
 def test_a_missing_or_empty_secret_says_what_helps(home: Home) -> None:
-    with pytest.raises(InitError, match="no mill has run in"):
+    with pytest.raises(InitError, match="no mill was ever started in"):
         read_secret(home, "redis/password")
     home.part_secrets("redis").mkdir(parents=True)
     with pytest.raises(InitError, match=r"data/secrets/redis/password.*millrace init"):

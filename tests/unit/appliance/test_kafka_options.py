@@ -71,7 +71,6 @@ def test_options_of_another_action(
         (topics.main, ("--create", "--topic", "t", "--replica-assignment", "1:1"), "duplicate"),
         (consumer_groups.main, ("--list", "--type", "nonsense"), "Valid types are: Consumer, Cla"),
         (consumer_groups.main, ("--validate-regex", "lo.*"), "--validate-regex is of KIP-848"),
-        (configs.main, ("--describe", "--ip-defaults"), "has quotas of addresses, which"),
         (metadata_quorum.main, ("remove-controller",), "argument --controller-id/-i is required"),
         (metadata_quorum.main, ("remove-controller", "-i", "3"), "directory-id/-d is required"),
         (metadata_quorum.main, ("remove-controller", "-i", "-3", "-d", "x"), "Invalid negative"),

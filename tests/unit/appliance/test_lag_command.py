@@ -173,3 +173,14 @@ def test_a_monitor_that_looks_no_more_knows_no_lag(
         code, out, err = run(monkeypatch, tmp_path, "lag", "--fail-on", "5")
     assert (code, out) == (3, [])
     assert err == ["millrace: no lag is known: the monitor last asked the brokers 2m 5s ago"]
+
+
+def test_numbers_are_aligned_also_below_an_unknown_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monitor(tmp_path, [row("a", None), row("b", 5)], ["a", "b"]):
+        code, out, _ = run(monkeypatch, tmp_path, "lag")
+    assert code in (0, 3)
+    head, _, second = out[:3]
+    end = head.index("LAG") + len("LAG")
+    assert second[:end].endswith("  5")

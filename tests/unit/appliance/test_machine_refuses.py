@@ -150,7 +150,7 @@ def test_before_a_mill_has_ever_run_the_error_names_the_first_start(
     config(tmp_path, METRIC)
     code, _, err = run(monkeypatch, tmp_path, "stream", "forget", "other")
     assert code == Exit.FAILED
-    assert err == [f"millrace: no mill has run in {tmp_path} yet; `make up` starts one"]
+    assert err == [f"millrace: no mill was ever started in {tmp_path}; start it with `make up`"]
 
 
 def test_brokers_elsewhere_are_not_started_by_make_up(

@@ -86,9 +86,7 @@ def test_a_recount_whose_metric_was_taken_out_is_no_success(
     monkeypatch.setattr(recount_command, "_left", lambda mill, metric: next(answers))
     monkeypatch.setattr(recount_command, "_has_left", lambda mill, metric: True)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    with pytest.raises(
-        CommandError, match=r"600,000 of 3,000,000 offsets were gone through"
-    ) as raised:
+    with pytest.raises(CommandError, match=r"after 600,000 of 3,000,000 offsets") as raised:
         recount_command._follow(mill(tmp_path), "m", 3_000_000)
     assert raised.value.code == Exit.CONDITION
 
@@ -168,8 +166,8 @@ def test_a_demo_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest.M
 def running(
     monkeypatch: pytest.MonkeyPatch, home: Path, states: dict[str, str]
 ) -> list[dict[str, object]]:
-    """Pretend that a mill runs with the current file. Return the list of requests to its
-    supervisor."""
+    """Pretend that a mill runs with the present configuration file. Return a list to which each
+    request to the mill's supervisor is added."""
     ours = mill(home, (home / "configs" / "millrace.yaml").read_text())
     initialise(ours.home, (1,))
     ours.home.run.mkdir(parents=True)

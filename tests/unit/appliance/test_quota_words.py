@@ -7,7 +7,13 @@ import pytest
 from appliance.kafka import quotas
 from appliance.kafka_tools import configs
 from appliance.output import CommandError
-from protocol.security.quota import FETCH_RATE, PRODUCE_RATE, REQUEST_SHARE
+from protocol.security.quota import (
+    CONNECTION_RATE,
+    FETCH_RATE,
+    MUTATION_RATE,
+    PRODUCE_RATE,
+    REQUEST_SHARE,
+)
 
 SERVER = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -21,7 +27,13 @@ def test_values_have_units() -> None:
         "produce": "20MiB/s",
         "consume": None,
         "requests": None,
+        "mutations": None,
+        "connections": None,
     }
+    assert quotas.values_of(["connections=20"]) == {CONNECTION_RATE: 20}
+    assert quotas.values_of(["mutations=0.5"]) == {MUTATION_RATE: 0.5}
+    row = quotas.row_of((("ip", None),), {CONNECTION_RATE: 20})
+    assert (row["for"], row["connections"]) == ("default ip", "20/s")
 
 
 @pytest.mark.parametrize(
@@ -48,9 +60,12 @@ def test_an_entity_is_a_user_a_client_id_or_both() -> None:
     )
     with pytest.raises(CommandError, match="whose quota"):
         quotas.entity_named(None, False, None, False)
-    with pytest.raises(CommandError, match="found --user and --default-user"):
+    with pytest.raises(CommandError, match="found both --user and --default-user"):
         quotas.entity_named("shop", True, None, False)
-    assert quotas.keys_of(()) == [PRODUCE_RATE, FETCH_RATE, REQUEST_SHARE]
+    assert quotas.keys_of(()) == [PRODUCE_RATE, FETCH_RATE, REQUEST_SHARE, MUTATION_RATE,
+                                   CONNECTION_RATE]  # fmt: skip
+    assert quotas.entity_named(ip="10.0.0.7") == (("ip", "10.0.0.7"),)
+    assert quotas.entity_named(default_ip=True) == (("ip", None),)
     with pytest.raises(CommandError, match="found 'write', expected produce"):
         quotas.keys_of(["write"])
 
@@ -58,7 +73,12 @@ def test_an_entity_is_a_user_a_client_id_or_both() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--describe --entity-type ips", "ip has quotas of addresses"),
+        (
+            "--alter --ip 10.0.0.7 --add-config producer_byte_rate=1",
+            "Only connection quota configs can be added for 'ips' using --bootstrap-server."
+            " Unexpected config names: producer_byte_rate",
+        ),
+        ("--describe --ip 10.0.0.7 --user shop", "expected one --entity-type"),
         ("--describe --entity-type users --entity-type topics", "expected one --entity-type"),
         ("--describe --entity-type users --entity-type users", "expected one --entity-type"),
         ("--describe --client c --entity-name d", "more entity names than entity types"),

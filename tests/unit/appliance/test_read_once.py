@@ -109,7 +109,7 @@ def test_no_other_file_than_the_checked_one_is_applied(tmp_path: Path) -> None:
     following = ConfigFollower(home, "started")
     wanted = f"{CHECKED}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n"
     file.write_text(f"{wanted}# saved once more\n")
-    with pytest.raises(CheckedFileChanged, match=r"millrace\.yaml, which the mill uses, is not"):
+    with pytest.raises(CheckedFileChanged, match=r"millrace\.yaml, which the mill uses, differs"):
         following.take_over(hashlib.sha256(wanted.encode()).hexdigest())
     assert (following.digest, home.started_config.read_text()) == ("started", CHECKED)
     file.write_text(wanted)

@@ -101,7 +101,7 @@ def test_an_empty_broker_takes_replicas_unless_another_is_added(desk: Desk) -> N
         (("--brokers", "1,1"), Exit.USAGE, "Broker list contains duplicate entries: 1"),
         (("--add", "9"), Exit.NOT_FOUND, "in service are 1, 2, 3, 4"),
         (("--add", "4", "--remove", "4"), Exit.USAGE, "broker 4 is in --add and in --remove"),
-        (("--remove", "7"), Exit.NOT_FOUND, "broker 7 is not known here"),
+        (("--remove", "7"), Exit.NOT_FOUND, "broker 7 is not in this cluster"),
         (("--brokers", "1", "--add", "2"), Exit.USAGE, "--brokers excludes --add"),
         (("--topic", "missing"), Exit.NOT_FOUND, "topic 'missing' does not exist"),
         (("--rf", "0"), Exit.USAGE, "--rf"),

@@ -58,8 +58,8 @@ def test_trap_17_four_thousand_partitions_in_one_file() -> None:
     [
         (plan(), "plan.json: Partition reassignment list cannot be empty"),
         ("{}", "plan.json: Partition reassignment list cannot be empty"),
-        (plan(ONE)[:-9], "plan.json: not whole JSON: Expecting"),
-        ("", "plan.json: not whole JSON: Expecting value: line 1 column 1"),
+        (plan(ONE)[:-9], "plan.json is not valid JSON: Expecting"),
+        ("", "plan.json is not valid JSON: Expecting value: line 1 column 1"),
         ("[1]", 'plan.json: expected {"version":1,'),
         (
             f'{{"version":2,"partitions":[{ONE}]}}',
@@ -115,7 +115,7 @@ def test_a_plan_with_a_fault(text: str, said: str) -> None:
             "List of topics to reassign contains duplicate entries: b",
         ),
         ('{"version":3,"topics":[]}', "Not supported version field value 3"),
-        ('{"topics":[', "topics.json: not whole JSON"),
+        ('{"topics":[', "topics.json is not valid JSON"),
     ],
 )
 def test_topics_to_move_with_a_fault(text: str, said: str) -> None:

@@ -38,9 +38,9 @@ def test_what_is_no_letter_is_a_fault(text: str) -> None:
 
 
 def test_an_encoding_that_is_none_is_a_fault() -> None:
-    with pytest.raises(CommandError, match="expected an encoding"):
+    with pytest.raises(CommandError, match="expected the name of a text encoding"):
         repair_of("klingon", cut=False, stdin=False)
-    with pytest.raises(CommandError, match="expected an encoding"):
+    with pytest.raises(CommandError, match="expected the name of a text encoding"):
         repair_of("base64", cut=False, stdin=False)
 
 

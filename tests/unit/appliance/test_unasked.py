@@ -35,5 +35,5 @@ def test_a_broker_that_is_not_asked_for_waits(tmp_path: Path, how: signal.Signal
     finally:
         process.kill()
     assert process.returncode == 0
-    assert "the configuration has no broker-3" in said
+    assert "the configuration has no part broker-3" in said
     assert not (tmp_path / "data" / "broker-3").exists()

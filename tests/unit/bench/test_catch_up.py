@@ -25,5 +25,8 @@ def test_the_times_beside_a_copy_are_compared_with_those_alone() -> None:
 
 
 def test_a_copy_that_is_over_too_soon_measures_nothing() -> None:
-    with pytest.raises(Lost, match=r"99 lines beside a copy of 0.05 s: use a larger --size"):
+    with pytest.raises(
+        Lost,
+        match=r"only 99 lines were sent during the copy, which took 0.05 s: use a larger --size",
+    ):
         figures(lines(1_000, 0.002, 0.1), lines(LINES_MIN - 1, 0.003, 0.2), 4_000_000, 0.05)

@@ -20,7 +20,7 @@ def test_a_percentile_of_one_value_is_that_value() -> None:
 
 
 def test_there_is_no_percentile_of_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(ValueError, match="found none"):
         percentile([], 0.5)
 
 

@@ -49,7 +49,7 @@ def test_a_refused_record_is_a_loss() -> None:
     }
     with Written(nothing_listens) as load:
         wait_until(lambda: bool(load._refused), 30, "a refusal")
-        with pytest.raises(Lost, match="refused: "):
+        with pytest.raises(Lost, match="refused a record: "):
             load.check_refused()
-        with pytest.raises(Lost, match="unacknowledged, refused"):
+        with pytest.raises(Lost, match="were not acknowledged; the first refusal"):
             load.finish_writing()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.security.denials import Denial
 from broker.security.rights import UserRights
 from protocol.messages.acls import (
     AclCreation,
@@ -15,6 +16,7 @@ from protocol.messages.acls import (
 from protocol.security.acl import AclEntry
 from protocol.wire.schema import Message
 from tests.unit.broker.rig import Asked, Rig
+from tests.unit.broker.security.acls import NotedDenials
 
 HOST = "127.0.0.1"
 
@@ -57,7 +59,19 @@ def anything() -> DeleteAclsFilter:
 
 class AclRig(Rig):
     """A broker with ACLs. `ask` sends a request without a login, which needs no right. `ask_as`
-    sends it as a logged-in user."""
+    sends it as a logged-in user. `denials` has the denials that were noted."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self.denials = NotedDenials()
+        audit = self.broker.listeners.audit
+        to_log = audit.note
+
+        def note(denial: Denial) -> None:
+            self.denials.note(denial)
+            to_log(denial)
+
+        audit.note = note  # type: ignore[method-assign]
 
     def allow(self, *entries: AclEntry) -> None:
         """Create these ACLs, which can also deny."""
@@ -73,7 +87,8 @@ class AclRig(Rig):
     def rights_of(self, user: str) -> UserRights:
         metadata = self.broker.parts.metadata
         supers = self.broker.parts.settings.config.super_user_names
-        return UserRights(user, HOST, lambda: metadata.image.acls, supers)
+        audit = self.broker.listeners.audit
+        return UserRights(user, HOST, lambda: metadata.image.acls, supers, audit)
 
     def start_as(self, message: Message, version: int, user: str = "shop") -> Asked:
         """Start a request of this user, and do not wait for its answer."""

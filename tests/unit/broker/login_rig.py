@@ -41,8 +41,10 @@ class LoginRig(Rig):
     )
 
     def __init__(self, **settings: Any) -> None:
-        """By default, the user `shop` is a super user and needs no ACLs."""
-        super().__init__(**{"super_users": "User:shop", **settings})
+        """By default, the users `shop` and `root` are super users and need no ACLs. The listener is
+        open, because `root` has a password."""
+        super().__init__(**{"super_users": "User:shop;User:root", **settings})
+        self.set_password("root", "password of root")
 
     def set_password(
         self, user: str, password: str, mechanism: Mechanism = Mechanism.SHA_512

@@ -128,7 +128,7 @@ class Node:
         found = self.manager.get(TP)
         if found is not None:
             self.log = found
-            self.log.config = self.log_config
+            self.log.use(self.log_config)
         return report
 
     def restart(self, now_ms: int = NOW) -> OpenReport:

@@ -18,7 +18,7 @@ from tests.unit.storage.kit import DIRECTORY_ID, FOLDER, Node, broker_config
     ("change", "named"),
     [
         ({"cluster_id": "CCCCCCCCCCCCCCCCCCCCCA"}, r"cluster\.id A+.*C+"),
-        ({"node_id": 2}, r"node\.id 1, the configuration 2"),
+        ({"node_id": 2}, r"node\.id 1, but the configuration has 2"),
     ],
 )
 def test_another_nodes_folder_is_refused_by_name(change: dict[str, Any], named: str) -> None:
@@ -60,5 +60,5 @@ def test_partitions_without_an_identity_are_not_adopted() -> None:
     node = Node()
     node.manager.release()
     node.disk.unlink(f"{FOLDER}/meta.properties")
-    with pytest.raises(FolderError, match=r"no meta\.properties"):
+    with pytest.raises(FolderError, match=r"meta\.properties is missing"):
         LogManager(node.disk, node.config, DIRECTORY_ID)

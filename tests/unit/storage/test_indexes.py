@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.storage.offset_index import OffsetIndex
-from broker.storage.time_index import TimeIndex
+from broker.storage.indexes import OffsetIndex, TimeIndex
 
 
 def offset_index(*entries: tuple[int, int]) -> OffsetIndex:
@@ -61,11 +60,11 @@ def test_records_older_than_a_timestamp_end_before_its_first_record() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ("000000", "whole number"),
+        ("000000", "expected a multiple of"),
         ("00000009 00001068 00000009 00002134", "rise"),
         ("00000009 00001068 0000000a 00001068", "rise"),
         ("00000009 00001068 00000008 00002134", "rise"),
-        ("00000009 7fffffff", "behind the end"),
+        ("00000009 7fffffff", "beyond the end"),
     ],
 )
 def test_a_file_that_cannot_be_an_offset_index_is_refused(data: str, reason: str) -> None:
@@ -82,7 +81,7 @@ def test_a_file_that_cannot_be_an_offset_index_is_refused(data: str, reason: str
     ],
 )
 def test_a_file_that_cannot_be_a_time_index_is_refused(data: str) -> None:
-    with pytest.raises(ValueError, match=r"rise|whole"):
+    with pytest.raises(ValueError, match=r"rise|multiple"):
         TimeIndex.decode(bytes.fromhex(data))
 
 

@@ -91,7 +91,7 @@ def test_a_second_process_is_kept_out_of_the_folder(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     command = [sys.executable, "-c", attempt, config.log_dir]
     held = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert "refused: another broker is running" in held.stderr
+    assert "refused: another broker process uses this data folder" in held.stderr
     manager.release()
     free = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert (free.returncode, free.stderr) == (0, "")
@@ -250,8 +250,8 @@ def test_data_without_a_topic_id_goes_offline() -> None:
     node = Node()
     node.put(batch(b"a"))
     node.disk.unlink(node.path("partition.metadata"))
-    assert "no topic id" in node.reopen().offline[TP]
-    with pytest.raises(FolderError, match="no topic id"):
+    assert "this file with the topic id is missing" in node.reopen().offline[TP]
+    with pytest.raises(FolderError, match="this file with the topic id is missing"):
         node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
     node.manager.close_clean()
     assert not node.reopen().was_clean

@@ -55,7 +55,7 @@ def test_a_segments_share_survives_the_end_of_the_process_and_a_change_of_settin
     fill(broken.log, 440)
     broken.flush()
     broken.restart()
-    broken.log.config = broken.config.log_config({**topic, "retention.ms": "5"})
+    broken.log.use(broken.config.log_config({**topic, "retention.ms": "5"}))
     fill(broken.log, 560, 440)
     assert spans(broken.log) == spans(whole.log)
 

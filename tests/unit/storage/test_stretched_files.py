@@ -43,7 +43,7 @@ def test_a_log_that_is_synced_by_the_clock_is_not_stretched() -> None:
     node.put(batch(b"a"))
     assert file_bytes(node) == node.log.size_bytes
     node.topic = {}
-    node.log.config = node.log_config
+    node.log.use(node.log_config)
     node.put(batch(b"b"))
     assert file_bytes(node) == node.log.size_bytes + AHEAD_BYTES
 

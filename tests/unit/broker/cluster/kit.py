@@ -13,6 +13,7 @@ from broker.metadata.records import MetadataRecord, decode_record, encode_record
 from protocol.messages.membership import BrokerRegistrationRequest, RegistrationListener
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.types import Uuid
+from tests.unit.broker.security.acls import NotedDenials
 
 
 def broker_config(**settings: object) -> BrokerConfig:
@@ -56,7 +57,7 @@ class Cluster:
 
     def __init__(self, brokers: tuple[int, ...] = (1,), **settings: object) -> None:
         self.config = broker_config(**settings)
-        self.controller = Controller(self.config, Random(1))
+        self.controller = Controller(self.config, Random(1), NotedDenials())
         self.image = MetadataImage()
         for node_id in brokers:
             self.submit(registration(node_id))

@@ -213,11 +213,11 @@ def refusal(effects: Sequence[Effect]) -> str:
         (replace(empty(3), cluster_id="other"), "belongs to cluster other"),
         (replace(empty(3), configured_ids=(3,)), "configured among brokers 3,"),
         (replace(empty(3), me=ReplicaKey(3, key(2).directory_id)), "one is a copy"),
-        (replace(empty(3), metadata_end_offset=5), "a broker that was configured alone"),
-        (replace(empty(3), snapshot_end_offset=5), "a broker that was configured alone"),
+        (replace(empty(3), metadata_end_offset=5), "the broker was configured alone before"),
+        (replace(empty(3), snapshot_end_offset=5), "the broker was configured alone before"),
         (
             replace(empty(3), replicas=(ReportedReplica(Uuid(int=1), 0, 0, 0),)),
-            "a broker that was configured alone",
+            "the broker was configured alone before",
         ),
     ],
 )

@@ -80,8 +80,8 @@ def test_fewer_voters_than_brokers_may_stand_there_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (DiskReport(EMPTY, 2), "has voted in epoch 2"),
-        (DiskReport(replace(EMPTY, replicas=(PARTITION,))), "it has partitions"),
+        (DiskReport(EMPTY, 2), "is in epoch 2, but no snapshot"),
+        (DiskReport(replace(EMPTY, replicas=(PARTITION,))), "there are partitions"),
     ],
 )
 def test_a_disk_that_has_lost_something_is_refused(found: DiskReport, says: str) -> None:

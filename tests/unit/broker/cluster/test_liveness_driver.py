@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from broker.cluster.lived_alarm import TURN_MS
+from broker.cluster.lived import TURN_MS
 from broker.cluster.liveness_driver import OWN_LINK, RETRY_MS, LivenessDriver
 from broker.cluster.probes import VerdictCallback
 from broker.controller.active import OrderWaiter

@@ -46,6 +46,7 @@ from protocol.wire.records import build_batch
 from tests.sim.disk import SimDisk
 from tests.sim.world import SimWorld
 from tests.unit.broker.cluster.kit import registration
+from tests.unit.broker.security.acls import NotedDenials
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, broker_config
 
 LOG_CONFIG = LogConfig(segment_bytes=1_000, segment_ms=LONG_MAX)
@@ -96,7 +97,7 @@ def started(
     )
     driver = QuorumDriver(quorum, own, world, NoPeers())
     controller = ControllerDriver(
-        Controller(config, world.chance), OrderLimits(100, 50), driver, world
+        Controller(config, world.chance, NotedDenials()), OrderLimits(100, 50), driver, world
     )
     snapshotter = Snapshotter(own, driver, world.clock, limits)
     metadata = Metadata(own, driver, Loader(own), controller, snapshotter)
@@ -327,12 +328,14 @@ OF_A_SEGMENT = ".index", ".log"
 def started_short(*operations: str, ends: tuple[str, ...] = ("",)) -> tuple[Any, ...]:
     """Start metadata whose log rolls a segment for every order.
 
-    While `disk.refuses` is set, the disk fails these operations with EMFILE on files whose names
-    have these endings.
+    It is the second start, because a new log has no index files. While `disk.refuses` is set, the
+    disk fails these operations with EMFILE on files whose names have these endings.
     """
     disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    started(disk, world)
+    disk.crash(random.Random(1))
     metadata, broker_epoch = started(disk, world)
-    metadata.log.log.config = replace(LOG_CONFIG, segment_bytes=120)
+    metadata.log.log.use(replace(LOG_CONFIG, segment_bytes=120))
     disk.refusal = errno.EMFILE
     disk.refuses = lambda path, operation: operation in operations and path.endswith(ends)
     return disk, world, metadata, AllocateProducerIds(1, broker_epoch)
@@ -382,7 +385,7 @@ def test_what_cannot_be_read_for_want_of_a_descriptor_is_replayed_later() -> Non
 def test_a_cut_waits_until_there_is_a_descriptor_to_find_its_place_by() -> None:
     disk, world, metadata, order = started_short("open", ends=OF_A_SEGMENT)
     disk.refuses, refuses = None, disk.refuses
-    metadata.log.log.config = replace(LOG_CONFIG, segment_bytes=400)
+    metadata.log.log.use(replace(LOG_CONFIG, segment_bytes=400))
     for _ in range(20):
         metadata.submit(order, lambda ids: None, fail)
         world.settle()

@@ -150,10 +150,10 @@ def grow(disk: SimDisk, log: MetadataLog) -> None:
     ("harm", "text"),
     [
         (lose_vote, "quorum-state is missing"),
-        (damage_vote, "not a vote file"),
+        (damage_vote, "not a valid vote file"),
         (lose_voters, "the voters are unknown"),
-        (damage_voters, "every metadata snapshot is damaged"),
-        (go_back_in_epochs, "is in epoch 1, the log in 2"),
+        (damage_voters, "all metadata snapshots"),
+        (go_back_in_epochs, "is in epoch 1, but the log is already in epoch 2"),
         (be_ahead, "the records between are lost"),
         (grow, "with the voters 1, 2, 3, but broker 1 is configured alone"),
     ],

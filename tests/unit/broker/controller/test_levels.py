@@ -143,7 +143,9 @@ def test_a_level_that_this_version_does_not_have_is_refused(level: int) -> None:
     """The cases are an upgrade over two versions, and a downgrade below the oldest level."""
     for kind in (UPGRADE, SAFE_DOWNGRADE):
         records, why = update(level, at(OLD), kind)
-        assert records == [] and why == f"level {level} is not supported: this version has 23 to 24"
+        assert records == []
+        known = "this version of the broker has the levels 23 to 24"
+        assert why == f"level {level} is not supported: {known}"
 
 
 def test_the_level_falls_while_nothing_needs_it() -> None:
@@ -162,10 +164,10 @@ def test_the_level_falls_while_nothing_needs_it() -> None:
 
 def test_the_direction_must_be_asked_for() -> None:
     _, why = update(OLD, at(NEW), UPGRADE)
-    assert why is not None and "a downgrade was not asked for" in why
+    assert why is not None and "request a downgrade" in why
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         _, why = update(NEW, at(OLD), kind)
-        assert why is not None and "this is no downgrade" in why
+        assert why is not None and "but the request is for a downgrade" in why
 
 
 def test_a_feature_is_named_once() -> None:

@@ -37,8 +37,9 @@ from tests.unit.broker.controller.kit import (
     partition,
     registration,
 )
+from tests.unit.broker.security.acls import NotedDenials
 
-CONTROLLER = Controller(CONFIG, Random(7))
+CONTROLLER = Controller(CONFIG, Random(7), NotedDenials())
 LINK = 4
 
 

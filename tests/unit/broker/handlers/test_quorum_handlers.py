@@ -199,7 +199,7 @@ def test_a_node_that_does_not_observe_is_not_added(version: int) -> None:
             ErrorCode.INVALID_REQUEST,
             "BROKER, HOST, HOST",
         ),
-        ({"voter_id": 1}, ErrorCode.DUPLICATE_VOTER, "votes already, with directory"),
+        ({"voter_id": 1}, ErrorCode.DUPLICATE_VOTER, "is already a voter, with directory"),
     ],
     ids=str,
 )
@@ -221,7 +221,7 @@ def test_a_voter_that_cannot_be_removed() -> None:
 FEATURES = [
     (METADATA_VERSION, METADATA_LEVEL, UPGRADE, None),
     (METADATA_VERSION, METADATA_LEVEL + 1, UPGRADE, "is not supported"),
-    (METADATA_VERSION, METADATA_LEVEL - 1, UPGRADE, "a downgrade was not asked for"),
+    (METADATA_VERSION, METADATA_LEVEL - 1, UPGRADE, "request a downgrade"),
     (METADATA_VERSION, METADATA_LEVEL - 1, UNSAFE_DOWNGRADE, "restore a backup"),
     (METADATA_VERSION, METADATA_LEVEL, 9, "upgrade type 9"),
     (METADATA_VERSION, -1, UPGRADE, "found level -1"),
@@ -245,7 +245,7 @@ def test_a_feature_has_its_level_or_the_reason_why_not(
     assert (why or "") in (result.error_message or "")
 
 
-@pytest.mark.parametrize(("allows", "why"), [(True, ""), (False, "a downgrade was not asked for")])
+@pytest.mark.parametrize(("allows", "why"), [(True, ""), (False, "request a downgrade")])
 def test_version_0_asks_for_a_safe_downgrade_in_its_own_word(allows: bool, why: str) -> None:
     update = FeatureUpdateKey(
         feature=METADATA_VERSION, max_version_level=METADATA_LEVEL - 1, allow_downgrade=allows

@@ -28,7 +28,7 @@ from tests.unit.broker.rig import Rig
 
 INVALID = ErrorCode.INVALID_REQUEST
 PRODUCE, FETCH, SHARE = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
-CONNECTIONS = "connection_creation_rate"
+CONNECTIONS, MUTATIONS = "connection_creation_rate", "controller_mutation_rate"
 USER, CLIENT, IP = "user", "client-id", "ip"
 
 
@@ -164,14 +164,27 @@ def test_a_wrong_filter_has_kafkas_error(
             "Duplicate client quota entity type: user",
         ),
         (
-            change({CONNECTIONS: 1.0}, (IP, "10.0.0.7")),
-            "quotas of addresses are not supported: the settings max.connections.per.ip and"
-            " max.connection.creation.rate limit new connections",
+            change({CONNECTIONS: 1.0}, (IP, "10.0.0.7"), (USER, "a")),
+            "Invalid quota entity combination, IP entity should not be combined with User or"
+            " ClientId",
         ),
         (
-            change({"controller_mutation_rate": 1.0}, (USER, "a")),
-            "controller_mutation_rate is not supported: there is no quota for changes of topics",
+            change({CONNECTIONS: 1.0}, (IP, "mill.example.org")),
+            "mill.example.org is not a valid IP or resolvable host.",
         ),
+        (
+            change({CONNECTIONS: 1.0}, (IP, "::ffff:10.0.0.7")),
+            "found the address ::ffff:10.0.0.7, expected it as 10.0.0.7",
+        ),
+        (change({PRODUCE: 1.0}, (IP, None)), f"Invalid configuration key {PRODUCE}"),
+        (change({CONNECTIONS: 0.0}, (IP, None)), f"Quota {CONNECTIONS} must be greater than 0"),
+        (change({CONNECTIONS: 1.5}, (IP, None)), f"{CONNECTIONS} cannot be a fractional value."),
+        (
+            change({CONNECTIONS: 3e9}, (IP, None)),
+            f"Proposed value for {CONNECTIONS} is too large for an INT.",
+        ),
+        (change({MUTATIONS: 1.0}, (IP, None)), f"Invalid configuration key {MUTATIONS}"),
+        (change({MUTATIONS: 0.0}, (USER, "a")), f"Quota {MUTATIONS} must be greater than 0"),
         (change({CONNECTIONS: 1.0}, (USER, "a")), f"Invalid configuration key {CONNECTIONS}"),
         (change({"producer_rate": 1.0}, (USER, "a")), "Invalid configuration key producer_rate"),
         (change({PRODUCE: -1.0}, (USER, "a")), f"Quota {PRODUCE} must be greater than 0"),
@@ -201,7 +214,10 @@ def test_pitfall_38_a_quota_is_a_number_above_zero(rig: Rig, value: float) -> No
 def test_pitfall_38_an_entity_or_a_key_that_is_named_twice_is_refused(rig: Rig) -> None:
     one = change({PRODUCE: 1.0}, (USER, "a"), (CLIENT, "b"))
     same = change({PRODUCE: 2.0}, (CLIENT, "b"), (USER, "a"))
-    assert altered(rig, one, same) == [(INVALID, "the request names this entity twice")] * 2
+    assert (
+        altered(rig, one, same)
+        == [(INVALID, "the request names this entity twice: name it once, with all its quotas")] * 2
+    )
     doubled = change({PRODUCE: 1.0}, (USER, "a"), twice=True)
     assert altered(rig, doubled) == [(INVALID, f"the request names {PRODUCE} twice for one entity")]
     assert not found(rig)
@@ -216,6 +232,26 @@ def test_pitfall_38_a_removed_quota_is_gone_and_removing_it_again_succeeds(fille
     end_offset = filled.broker.parts.metadata.image.end_offset
     assert altered(filled, removal) == [(0, None)]
     assert filled.broker.parts.metadata.image.end_offset == end_offset
+
+
+def test_quotas_of_addresses_are_set_and_found(filled: Rig) -> None:
+    entries = [
+        change({CONNECTIONS: 20.0}, (IP, "10.0.0.7")),
+        change({CONNECTIONS: 5.0}, (IP, None)),
+    ]
+    assert altered(filled, *entries) == [(0, None)] * 2
+    own, default = {((IP, "10.0.0.7"),): {CONNECTIONS: 20.0}}, {((IP, None),): {CONNECTIONS: 5.0}}
+    assert found(filled, (IP, 0, "10.0.0.7"), strict=True) == own
+    assert found(filled, (IP, 1, None), strict=True) == default
+    assert found(filled, (IP, 2, None), strict=True) == own | default
+
+
+def test_quotas_of_addresses_alone_give_requests_no_charge(rig: Rig) -> None:
+    before = rig.broker.listeners.receptions["HOST"].dispatcher
+    altered(rig, change({CONNECTIONS: 5.0}, (IP, None)))
+    assert rig.broker.listeners.receptions["HOST"].dispatcher is before
+    altered(rig, change({PRODUCE: 5.0}, (USER, None)))
+    assert rig.broker.listeners.receptions["HOST"].dispatcher is not before
 
 
 def test_only_changes_are_written_and_validate_only_writes_nothing(filled: Rig) -> None:

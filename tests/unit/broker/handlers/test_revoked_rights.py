@@ -32,7 +32,7 @@ class AclLoginRig(LoginRig, AclRig):
 
 @pytest.fixture
 def rig() -> AclLoginRig:
-    made = AclLoginRig(super_users="")
+    made = AclLoginRig(super_users="User:root")
     made.set_password("shop", "secret")
     made.create("logs")
     return made

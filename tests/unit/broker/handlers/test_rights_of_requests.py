@@ -12,6 +12,7 @@ import pytest
 
 from broker.controller.outcome import CreateOwnTopic
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.security.denials import Denial
 from protocol.errors import ErrorCode
 from protocol.messages import (
     cluster,
@@ -28,7 +29,7 @@ from protocol.messages.api import SERVED, ApiKey, client_versions, request_class
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.security.acl import CLUSTER_NAME, AclEntry, AclOperation, AclPermission, AclResource
 from protocol.wire.schema import Message
-from tests.unit.broker.acl_rig import AclRig
+from tests.unit.broker.acl_rig import HOST, AclRig
 from tests.unit.broker.handlers.test_every_request import NAME, UNKNOWN, Build, codes
 from tests.unit.broker.login_rig import LoginRig
 from tests.unit.broker.security.acls import entry
@@ -177,6 +178,12 @@ ASKED: dict[ApiKey, Build] = {
     ),
 }
 
+MISSING = {
+    ApiKey.CREATE_TOPICS: CREATE,
+    ApiKey.WRITE_TXN_MARKERS: AclOperation.CLUSTER_ACTION,
+}
+"""The noted operation of requests that need one of several rights, or less than the table says."""
+
 SILENT = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
 """Versions whose answers have no field for the error. Without the right, these answers are
 empty."""
@@ -196,6 +203,13 @@ def refusals(rig: AclRig, key: ApiKey, version: int, user: str = "shop") -> set[
     """Return the errors of missing rights in the response to a request of the table."""
     answer = rig.ask_as(ASKED[key](version), version, user)
     return codes(answer) & REFUSALS
+
+
+def noted(key: ApiKey, missing: AclEntry) -> Denial:
+    """Return what is noted when a request is refused because of this missing right."""
+    operation = MISSING.get(key, missing.operation)
+    kind, name = missing.resource_type, missing.resource_name
+    return Denial("shop", HOST, operation, kind, name, key)
 
 
 def test_pitfall_13_every_request_has_a_row() -> None:
@@ -221,9 +235,13 @@ def test_pitfall_13_a_request_needs_its_rights_and_no_more(rig: AclRig, key: Api
         for one, code in needs:
             denial = one._replace(permission=AclPermission.DENY)
             rig.allow(denial)
+            rig.denials.noted.clear()
             assert refusals(rig, key, version) == (set() if is_silent else {code}), version
+            assert rig.denials.noted == [noted(key, one)], version
             rig.withdraw(denial)
+        rig.denials.noted.clear()
         assert refusals(rig, key, version) == set(), version
+        assert rig.denials.noted == [], version
 
 
 @pytest.mark.parametrize("key", NEEDS, ids=lambda key: key.name.lower())

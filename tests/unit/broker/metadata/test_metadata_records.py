@@ -237,7 +237,7 @@ def test_a_change_of_directories_replaces_them_and_silence_keeps_them() -> None:
 )
 def test_a_change_of_another_registration_is_impossible(record: MetadataRecord) -> None:
     delta = MetadataDelta(MetadataImage()).replay_all([REGISTERED])
-    with pytest.raises(ImpossibleRecord, match="not under epoch"):
+    with pytest.raises(ImpossibleRecord, match="but the record is for epoch"):
         delta.replay(record)
 
 

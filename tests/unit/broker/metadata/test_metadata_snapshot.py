@@ -149,7 +149,7 @@ def test_the_credentials_of_a_delta() -> None:
     ("record", "why"),
     [
         (RemoveUserScramCredentialRecord(name="shop", mechanism=1), "has no credential"),
-        (credential("shop", 3), "mechanism 3 is not known"),
+        (credential("shop", 3), "has mechanism 3, which is not known"),
     ],
 )
 def test_impossible_credentials(record: MetadataRecord, why: str) -> None:
@@ -175,9 +175,9 @@ def test_the_acls_of_a_delta() -> None:
     ("record", "why"),
     [
         (RemoveAccessControlEntryRecord(id=Uuid(int=9)), "there is no ACL"),
-        (acl(1, operation=4), "is there already"),
+        (acl(1, operation=4), "already exists"),
         # An ACL with two ids would survive the removal of one of them.
-        (acl(2), "is there already"),
+        (acl(2), "already exists"),
         (acl(3, operation=99), "99 is not a valid AclOperation"),
     ],
 )
@@ -186,7 +186,7 @@ def test_impossible_acls(record: MetadataRecord, why: str) -> None:
     with pytest.raises(ImpossibleRecord, match=why):
         delta.replay(record)
     delta.replay_all([RemoveAccessControlEntryRecord(id=Uuid(int=1)), acl(2)])
-    with pytest.raises(ImpossibleRecord, match="is there already"):
+    with pytest.raises(ImpossibleRecord, match="already exists"):
         delta.replay(acl(3))
 
 

@@ -11,12 +11,12 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (84, 500),
-    "Produce": (31, 86),
-    "Produce like the last": (27, 78),
-    "Fetch": (16, 28),
-    "JoinGroup": (19, 71),
-    "SyncGroup": (40, 123),
+    "CreateTopics": (76, 376),
+    "Produce": (27, 77),
+    "Produce like the last": (23, 69),
+    "Fetch": (15, 26),
+    "JoinGroup": (19, 66),
+    "SyncGroup": (36, 107),
 }
 """The largest number of files and of moves for each request (`walks`)."""
 

@@ -18,9 +18,9 @@ def view(*epochs: int, start: int = 0, snapshot: SnapshotId | None = None) -> Lo
 
 
 def test_a_gap_below_the_log_is_damage() -> None:
-    with pytest.raises(ValueError, match="records between are missing"):
+    with pytest.raises(ValueError, match="records between them are missing"):
         LogView([(1, 5)], 9, start_offset=5)
-    with pytest.raises(ValueError, match="records between are missing"):
+    with pytest.raises(ValueError, match="records between them are missing"):
         LogView([(1, 5)], 9, start_offset=5, snapshot_id=SnapshotId(10, 1))
 
 

@@ -46,5 +46,5 @@ def test_a_damaged_file_is_never_taken_for_no_vote(content: bytes) -> None:
 
 
 def test_the_error_names_file_and_version() -> None:
-    with pytest.raises(VoteFileError, match=r"data/quorum-state: data_version 9, expected 1"):
+    with pytest.raises(VoteFileError, match=r"data/quorum-state: found data_version 9, expected 1"):
         decode(b'{"data_version":9}', "data/quorum-state")

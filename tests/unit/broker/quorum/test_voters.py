@@ -20,7 +20,7 @@ def test_a_voter_is_a_node_with_its_directory() -> None:
 
 
 def test_a_node_cannot_vote_twice() -> None:
-    with pytest.raises(ValueError, match="votes twice"):
+    with pytest.raises(ValueError, match="is twice in the voter set"):
         VoterSet([Voter(ME), Voter(ReplicaKey(ME.node_id, Uuid(int=99)))])
 
 

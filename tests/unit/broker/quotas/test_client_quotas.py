@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.quotas import client_quotas
+from broker.quotas import rates
 from broker.quotas.client_quotas import ClientQuotas, QuotaClient
 from broker.quotas.quota_table import QuotaTable
 from protocol.security.quota import FETCH_RATE, PRODUCE_RATE, REQUEST_SHARE, QuotaEntity
@@ -84,7 +84,7 @@ def test_a_changed_quota_counts_what_was_used_before() -> None:
 
 def test_the_number_of_rates_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each client can send ever new client ids."""
-    monkeypatch.setattr(client_quotas, "RATES_MAX", 10)
+    monkeypatch.setattr(rates, "RATES_MAX", 10)
     made = quotas({(("client-id", None),): {PRODUCE_RATE: 1.0}})
     for number in range(25):
         made.record(PRODUCE_RATE, QuotaClient("shop", f"busy-{number}"), 1, 0)

@@ -29,7 +29,7 @@ HELLO = (5).to_bytes(4, "big") + b"hello"
 
 
 class Server:
-    """A listener whose receivers record their events."""
+    """A listener. The receiver of each accepted connection records what it is called with."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.made: list[Heard] = []

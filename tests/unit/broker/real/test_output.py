@@ -166,7 +166,7 @@ def test_a_region_that_ends_early_breaks_the_connection(
             part, _ = region(tmp_path, size_bytes)
             os.truncate(part.file.path, 0)
             wire.output.push([part])
-            with pytest.raises(OSError, match="ends before the bytes"):
+            with pytest.raises(OSError, match="is shorter than the part"):
                 wire.output.send()
             wire.output.close()
             wire = Wire(asyncio.get_running_loop())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.security.acl_table import NO_ACLS, AclTable
+from broker.security.denials import Denial
 from protocol.security.acl import (
     AclEntry,
     AclOperation,
@@ -13,6 +14,16 @@ from protocol.security.acl import (
     PatternType,
 )
 from protocol.types import Uuid
+
+
+class NotedDenials:
+    """A list of the denials that were noted."""
+
+    def __init__(self) -> None:
+        self.noted: list[Denial] = []
+
+    def note(self, denial: Denial) -> None:
+        self.noted.append(denial)
 
 
 def entry(

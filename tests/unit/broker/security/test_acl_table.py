@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from broker.security.acl_table import NO_ACLS, AclTable, normal_host
+from broker.security.acl_table import NO_ACLS, AclTable
 from protocol.security.acl import (
     AclEntry,
     AclFilter,
@@ -17,6 +17,7 @@ from protocol.security.acl import (
     AclResource,
     PatternType,
 )
+from protocol.security.address import normal_host
 from protocol.types import Uuid
 from tests.harness.seed import seeded
 from tests.unit.broker.security.acls import entry, table_of

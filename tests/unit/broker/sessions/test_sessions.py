@@ -103,6 +103,23 @@ def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
     )
 
 
+def test_pitfall_37_a_flood_of_one_address_takes_no_place_of_others() -> None:
+    """KIP-612: connections that the quota of their address refuses count for no other limit."""
+    kept = connections(max_connection_creation_rate=30, max_connections=50)
+    kept.rates.use({(("ip", "10.0.0.7"),): {"connection_creation_rate": 1.0}})
+    flood = [kept.admit(connection("10.0.0.7"), 0) for _ in range(1_000)]
+    assert flood.count("") == 10
+    assert set(flood) == {"", "connection_creation_rate 1 of 10.0.0.7 is reached"}
+    assert [kept.admit(connection("10.0.0.8"), 0) for _ in range(20)] == [""] * 20
+
+
+@pytest.mark.parametrize("own", ["MILL", "BROKER"])
+def test_quotas_of_addresses_do_not_limit_our_own_parts(own: str) -> None:
+    kept = connections()
+    kept.rates.use({(("ip", None),): {"connection_creation_rate": 1.0}})
+    assert [kept.admit(connection(listener=own), 0) for _ in range(50)] == [""] * 50
+
+
 @pytest.mark.parametrize("own", ["MILL", "BROKER"])
 def test_what_clients_hold_takes_no_memory_of_our_own_parts(own: str) -> None:
     """Otherwise a flood of clients would close the quorum's connections."""

@@ -11,8 +11,8 @@ from protocol.messages.topics import DeleteTopicsRequest
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
 
-REFUSED = "transaction markers are refused"
-OVER = "transaction markers are accepted again"
+REFUSED = "a partition rejects transaction markers; they are sent again until it accepts them"
+OVER = "the partition accepts transaction markers again"
 HOUR_MS = 3_600_000
 
 
@@ -87,7 +87,9 @@ def test_a_completion_that_a_full_disk_refuses_is_not_told_at_every_try(
         for _ in range(5):
             turn(rig, 2_000)
         assert rig.broker.parts.transactions.shard("id").transactions["id"].state.is_preparing
-        assert not [one for one in caplog.messages if "could not be moved" in one]
+        assert not [
+            one for one in caplog.messages if "cannot write the new state of transactions" in one
+        ]
         rig.disk.refuses = None
         turn(rig, 2_000)
         assert not rig.broker.parts.transactions.shard("id").transactions["id"].state.is_preparing

@@ -62,7 +62,7 @@ def test_burrows_vectors_by_the_clock(name: str, shape: Shape, expected: ReaderS
 
 def test_nothing_is_red_before_five_looks_over_two_minutes() -> None:
     assert run(lambda n: (5, 100 + n), steps=12).status is ReaderStatus.MEASURING
-    # Burrow reports STOP after a single commit with lag.
+    # Burrow reports STOP after a single commit with lag, which says nothing about progress.
     assert run(lambda n: (5, 100), steps=1).status is ReaderStatus.MEASURING
 
 

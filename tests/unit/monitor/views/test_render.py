@@ -46,7 +46,12 @@ def test_an_age_shows_its_bound(value: TimeLag, text: str) -> None:
     ("milliseconds", "text"),
     [
         (None, "unknown"),
+        (3_240, "3.2 s"),
+        (9_960, "10 s"),
         (12_000, "12 s"),
+        (59_400, "59 s"),
+        (59_960, "1 min"),
+        (60_400, "1 min"),
         (250_000, "4 min 10 s"),
         (3_600_000, "1 h"),
         (183_600_000, "2 d 3 h"),
