@@ -21,22 +21,8 @@ pytestmark = pytest.mark.live
 DEADLINE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
-    with temp_mill(tmp_path_factory.mktemp("servers") / "mill") as made:
-        yield made
-
-
 @pytest.fixture
-def mill(shared: TempMill) -> TempMill:
-    """Return one mill for all tests. A test can find it stopped, so each test calls `up` first."""
-    shared.write_config(SERVERS_ONLY)
-    return shared
-
-
-@pytest.fixture
-def new_mill(tmp_path: Path) -> Iterator[TempMill]:
-    """Return a mill that was never started."""
+def mill(tmp_path: Path) -> Iterator[TempMill]:
     with temp_mill(tmp_path / "mill") as made:
         made.write_config(SERVERS_ONLY)
         yield made
@@ -47,7 +33,6 @@ def pids(mill: TempMill) -> dict[str, int]:
 
 
 def test_up_twice_down_twice(mill: TempMill) -> None:
-    mill.run("down")
     first = mill.up()
     assert "the mill is up" in first.err
     assert f"http://127.0.0.1:{mill.ports['monitor']}" in first.err
@@ -144,29 +129,29 @@ def test_a_supervisor_that_was_killed_leaves_nothing_in_the_way(mill: TempMill) 
     assert not set(before.values()) & set(pids(mill).values())
 
 
-def test_a_port_in_use_is_named_with_its_setting_and_holder(new_mill: TempMill) -> None:
+def test_a_port_in_use_is_named_with_its_setting_and_holder(mill: TempMill) -> None:
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", new_mill.ports["redis"]))
+        holder.bind(("127.0.0.1", mill.ports["redis"]))
         holder.listen()
-        result = new_mill.run("up")
+        result = mill.run("up")
     assert result.code == 1
-    assert f"port {new_mill.ports['redis']} (ports.redis, for redis)" in result.err
+    assert f"port {mill.ports['redis']} (ports.redis, for redis)" in result.err
     assert "in use by process" in result.err
     assert "python" in result.err
     assert "nothing was started" in result.err
-    assert new_mill.run("status").code == 3
-    assert not new_mill.home.secrets.exists()
+    assert mill.run("status").code == 3
+    assert not mill.home.secrets.exists()
 
 
-def test_a_faulty_configuration_starts_nothing(new_mill: TempMill) -> None:
-    new_mill.write_config("colector: {}\nstream: {trigr: 1s}\ncluster: {brokers: 2}")
-    result = new_mill.run("up")
+def test_a_faulty_configuration_starts_nothing(mill: TempMill) -> None:
+    mill.write_config("colector: {}\nstream: {trigr: 1s}\ncluster: {brokers: 2}")
+    result = mill.run("up")
     assert result.code == 2
     lines = [line for line in result.err.splitlines() if "millrace.yaml:" in line]
     assert len(lines) == 3
     assert "millrace.yaml:1:1: colector" in lines[0]
     assert "3 faults" in result.err
-    assert not new_mill.home.data.exists()
+    assert not mill.home.data.exists()
 
 
 def test_a_fault_made_while_it_runs_stops_nothing(mill: TempMill) -> None:
@@ -196,19 +181,16 @@ def test_a_fault_made_while_it_runs_stops_nothing(mill: TempMill) -> None:
 def test_the_data_of_another_cluster_is_refused(mill: TempMill) -> None:
     mill.up()
     mill.run("down")
-    file = mill.home.secrets / "broker-1" / "cluster_id"
-    own = file.read_text()
-    file.write_text("BBBBBBBBQBCBBBBBBBBBBB")
+    (mill.home.secrets / "broker-1" / "cluster_id").write_text("BBBBBBBBQBCBBBBBBBBBBB")
     result = mill.run("up")
-    file.write_text(own)
     assert result.code == 1
     assert "belongs to another cluster" in result.err
     assert "BBBBBBBBQBCBBBBBBBBBBB" in result.err
 
 
-def test_a_missing_server_is_named(new_mill: TempMill) -> None:
-    new_mill.environ["PATH"] = "/nonexistent"
-    result = new_mill.run("doctor", "--json")
+def test_a_missing_server_is_named(mill: TempMill) -> None:
+    mill.environ["PATH"] = "/nonexistent"
+    result = mill.run("doctor", "--json")
     found = {row["what"]: row for row in json.loads(result.out)["data"]}
     assert found["configuration"]["level"] == "ok"
     if found["Redis server"]["level"] == "failed":
