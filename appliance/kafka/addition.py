@@ -59,8 +59,8 @@ def steps_to_add(state: AdditionState, *, votes: bool) -> list[AdditionStep]:
     elif state.is_cordoned:
         steps.append(Uncordon(node_id))
     if votes and state.quorum is not None and node_id not in state.voters:
-        observed = [one.directory_id for one in state.quorum.observers if one.node_id == node_id]
-        directory_id = next((one for one in observed if one is not None), None)
+        observer = state.quorum.observer(node_id)
+        directory_id = None if observer is None else observer.directory_id
         steps.append(
             WaitForMetadata(node_id) if directory_id is None else GiveVote(node_id, directory_id)
         )

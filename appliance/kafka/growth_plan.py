@@ -185,11 +185,8 @@ def _voter_steps(state: GrowthState) -> Iterator[MembershipStep]:
 
 def directory_of_ready(quorum: QuorumInfo | None, node_id: int) -> Uuid | None:
     """Return the directory of an observer that has all metadata; None if there is no such one."""
-    observers = () if quorum is None else quorum.observers
-    return next(
-        (one.directory_id for one in observers if one.node_id == node_id and _has_caught_up(one)),
-        None,
-    )
+    observer = None if quorum is None else quorum.observer(node_id)
+    return observer.directory_id if observer is not None and _has_caught_up(observer) else None
 
 
 def _has_caught_up(one: QuorumReplica) -> bool:

@@ -82,13 +82,8 @@ class RemovalState:
         if self.quorum is None or len(self.voters) % 2 == 0:
             return None
         voting = {one.node_id for one in self.voters}
-        able = [
-            one
-            for one in self.quorum.observers
-            if one.node_id in self.usable
-            and one.node_id not in voting
-            and one.directory_id is not None
-        ]
+        found = (self.quorum.observer(one) for one in self.usable if one not in voting)
+        able = [one for one in found if one is not None and one.directory_id is not None]
         return max(able, key=lambda one: (one.log_end_offset or 0, -one.node_id), default=None)
 
     @property

@@ -58,6 +58,15 @@ class QuorumInfo:
         """The leader among the voters; None if the leader is not a voter any more."""
         return next((one for one in self.voters if one.node_id == self.leader_id), None)
 
+    def observer(self, node_id: int) -> QuorumReplica | None:
+        """Return the observer with this broker id; None if there is none.
+
+        A broker whose disk was exchanged is listed with both disks for a while. The one that has
+        fetched last is returned.
+        """
+        found = [one for one in self.observers if one.node_id == node_id]
+        return max(found, key=lambda one: one.fetched_at_ms or 0, default=None)
+
     def lag(self, replica: QuorumReplica) -> int | None:
         """Return how many offsets a replica is behind the end of the leader's log; None if
         unknown."""

@@ -1,14 +1,15 @@
 """The steps that bring a broker back after its disk was lost."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from appliance.kafka.disk_plan import DiskState, refuse_replacement, steps_to_replace
-from appliance.kafka.membership_steps import MembershipStep, TakeVote
+from appliance.kafka.membership_steps import GiveVote, MembershipStep, TakeVote
 from appliance.output import CommandError, Exit
 from protocol.types import TopicPartition, Uuid
-from tests.unit.appliance.cluster_model import ClusterModel
+from tests.unit.appliance.cluster_model import NOW_MS, ClusterModel
 
 
 def state_of(model: ClusterModel, node_id: int) -> DiskState:
@@ -63,6 +64,22 @@ def test_the_vote_comes_back_last() -> None:
     taken = [type(step).__name__ for step in take_all(model, 2)]
     assert taken[-1] == "GiveVote"
     assert taken.index("StartBroker") < taken.index("WaitForReplicas")
+
+
+def test_the_vote_is_given_to_the_new_disk_and_not_to_the_lost_one() -> None:
+    """The leader of the quorum lists the removed voter as an observer until it forgets it."""
+    model = three()
+    model.behind = set()
+    while names(model, 2) != ["GiveVote"]:
+        model.take(steps_to_replace(state_of(model, 2))[0])
+    state = state_of(model, 2)
+    assert state.quorum is not None
+    (new,) = state.quorum.observers
+    lost = replace(
+        new, directory_id=Uuid(int=99), fetched_at_ms=NOW_MS - 5, caught_up_at_ms=NOW_MS - 5
+    )
+    state = replace(state, quorum=replace(state.quorum, observers=(lost, new)))
+    assert steps_to_replace(state) == [GiveVote(2, Uuid(int=2))]
 
 
 def test_an_observer_gets_no_vote() -> None:
