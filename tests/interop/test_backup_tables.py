@@ -128,5 +128,5 @@ def test_what_the_server_refuses_is_said(old: MySqlSettings, mysql_server: MySql
     with pytest.raises(tables.DatabaseFailed, match="doesn't exist"):
         tables.run(connection, ["INSERT INTO nothing VALUES (1);\n"])
     connection.close()
-    with pytest.raises(tables.DatabaseFailed, match="MySQL: "):
+    with pytest.raises(tables.DatabaseFailed, match="cannot connect to MySQL for the backup: "):
         tables.open_view(old.host, old.port, old.user, "not the password", old.database)

@@ -110,7 +110,7 @@ def test_a_password_from_standard_input(
 
 def test_a_name_that_could_not_log_in(commands: Commands, tmp_path: Path) -> None:
     said = commands.user("add", "a b", "--password-file", file_of(tmp_path, CANARY), code=1)
-    assert "user a b: the name must have 1 to 64 letters, digits, dots" in said
+    assert "user a b was not changed: the name must have 1 to 64 letters, digits, dots" in said
 
 
 def test_kafkas_spelling(

@@ -41,7 +41,7 @@ def test_of_a_folder_only_what_the_broker_has_named_is_looked_at(
     code, out, err = run(monkeypatch, tmp_path, "dump-log", str(folder), "--print-data")
     assert code == 0, err
     assert [line for line in out if line.startswith("Dumping ")] == [f"Dumping {folder / LOG}"]
-    assert err == ["nothing is wrong: 1 file, 1 batch, 0 MiB"]
+    assert err == ["nothing is wrong: 1 file, 1 batch, 70 bytes"]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -55,7 +55,7 @@ def test_of_a_broker_s_whole_folder_every_log_is_looked_at(
     (whole / "meta.properties").write_text("node.id=1")
     asked = str(tmp_path / "elsewhere")
     code, out, err = run(monkeypatch, tmp_path, "dump-log", asked, "--print-data")
-    assert (code, err) == (0, ["nothing is wrong: 2 files, 2 batches, 0 MiB"])
+    assert (code, err) == (0, ["nothing is wrong: 2 files, 2 batches, 140 bytes"])
     dumped = [line for line in out if line.startswith("Dumping ")]
     assert dumped == [f"Dumping {whole / name / LOG}" for name in ("t-0", "t-1")]
 
@@ -64,7 +64,7 @@ def test_one_finding_is_one(folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     (folder / LOG).write_bytes(b"torn")
     code, out, err = run(monkeypatch, tmp_path, "dump-log", str(folder))
     assert (code, len(out)) == (Exit.CONDITION, 1)
-    assert err == ["1 finding: 1 file, 0 batches, 0 MiB"]
+    assert err == ["1 finding: 1 file, 0 batches, 4 bytes"]
 
 
 def test_where_there_is_no_log_nothing_is_called_right(
