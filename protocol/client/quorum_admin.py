@@ -61,7 +61,7 @@ class QuorumInfo:
     def observer(self, node_id: int) -> QuorumReplica | None:
         """Return the observer with this broker id; None if there is none.
 
-        A broker whose disk was exchanged is listed with both disks for a while. The one that has
+        After an exchange of its disk, a broker can be listed with both disks. The one that has
         fetched last is returned.
         """
         found = [one for one in self.observers if one.node_id == node_id]
