@@ -61,8 +61,8 @@ class QuorumInfo:
     def observer(self, node_id: int) -> QuorumReplica | None:
         """Return the observer with this broker id; None if there is none.
 
-        After an exchange of its disk, a broker can be listed with both disks. The one that has
-        fetched last is returned.
+        After an exchange of its disk, a broker can be listed with both disks. Then the entry with
+        the last fetch is returned.
         """
         found = [one for one in self.observers if one.node_id == node_id]
         return max(found, key=lambda one: one.fetched_at_ms or 0, default=None)
