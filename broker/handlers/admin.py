@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeGuard
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeGuard
 
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
@@ -43,6 +43,37 @@ TopicKey = tuple[str | None, Uuid]
 """The name and the id with which a request names a topic."""
 
 
+class _Addition(NamedTuple):
+    """One kind of request that adds partitions, and how its answer is built."""
+
+    strict_since: int
+    """The first version whose clients know the error for a quota (KIP-599)."""
+    answer: Callable[[list[Any]], Any]
+    """Makes the answer with these results."""
+    results: Callable[[Any], list[Any]]
+    """Returns the results of an answer."""
+    refusal: Callable[[str, ErrorCode, str], Any]
+    """Makes the result of a refused topic from its name, the code and the message."""
+
+
+CREATED = _Addition(
+    CREATE_STRICT_SINCE,
+    lambda results: CreateTopicsResponse(topics=results),
+    lambda response: response.topics,
+    lambda name, code, message: CreatableTopicResult(
+        name=name, error_code=code, error_message=message, configs=[]
+    ),
+)
+EXTENDED = _Addition(
+    EXTEND_STRICT_SINCE,
+    lambda results: CreatePartitionsResponse(results=results),
+    lambda response: response.results,
+    lambda name, code, message: CreatePartitionsTopicResult(
+        name=name, error_code=code, error_message=message
+    ),
+)
+
+
 class TopicHandlers:
     """Handles CreateTopics, DeleteTopics and CreatePartitions."""
 
@@ -53,42 +84,12 @@ class TopicHandlers:
     def create_topics(self, call: Call, request: CreateTopicsRequest) -> None:
         """Handle CreateTopics. The answer is sent when clients can write to the topics."""
 
-        def refused(names: Iterable[str], code: ErrorCode, message: str) -> list[Any]:
-            return [
-                CreatableTopicResult(name=name, error_code=code, error_message=message, configs=[])
-                for name in dict.fromkeys(names)
-            ]
-
         def counted(topic: CreatableTopic) -> int:
             if topic.assignments or topic.num_partitions > 0:
                 return len(topic.assignments) or topic.num_partitions
             return self._settings.config.num_partitions
 
-        def late(error: ApiError) -> CreateTopicsResponse:
-            names = [one.name for one in request.topics]
-            return CreateTopicsResponse(topics=refused(names, TIMED_OUT, error.message))
-
-        if call.slot.charge is None or request.validate_only:
-            self._metadata.submit(
-                request, call.answer, lambda error: call.answer(late(error)), *call.asker
-            )
-            return
-        quota = MutationQuota(call, CREATE_STRICT_SINCE)
-        request.topics, over = quota.allowed(request.topics, lambda one: one.name, counted)
-
-        def finish(response: CreateTopicsResponse) -> None:
-            response.topics.extend(refused(over, THROTTLED, THROTTLED.description))
-            quota.settle(response)
-            call.answer(response)
-
-        def decided(response: CreateTopicsResponse) -> None:
-            quota.not_changed(one.name for one in response.topics if one.error_code)
-            finish(response)
-
-        if over and not request.topics:
-            finish(CreateTopicsResponse(topics=[]))
-            return
-        self._metadata.submit(request, decided, lambda error: finish(late(error)), *call.asker)
+        self._add_partitions(call, request, CREATED, counted)
 
     def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> None:
         """Handle DeleteTopics. The answer is sent when the deletion is committed.
@@ -150,41 +151,48 @@ class TopicHandlers:
         """Handle CreatePartitions. The answer is sent when clients can write to the partitions."""
         topics = self._metadata.image.topics
 
-        def refused(names: Iterable[str], code: ErrorCode, message: str) -> list[Any]:
-            return [
-                CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
-                for name in dict.fromkeys(names)
-            ]
-
         def counted(topic: CreatePartitionsTopic) -> int:
             found = topics.get(topic.name)
             if not _may_change(found, call, AclOperation.ALTER):
                 return 0
             return topic.count - len(found.partitions)
 
-        def late(error: ApiError) -> CreatePartitionsResponse:
+        self._add_partitions(call, request, EXTENDED, counted)
+
+    def _add_partitions(
+        self, call: Call, request: Any, kind: _Addition, counted: Callable[[Any], int]
+    ) -> None:
+        """Submit a request that adds partitions, without the topics above the client's quota.
+
+        `counted` returns the number of partitions that a topic would get.
+        """
+
+        def refused(names: Iterable[str], code: ErrorCode, message: str) -> list[Any]:
+            return [kind.refusal(name, code, message) for name in dict.fromkeys(names)]
+
+        def late(error: ApiError) -> Any:
             names = [one.name for one in request.topics]
-            return CreatePartitionsResponse(results=refused(names, TIMED_OUT, error.message))
+            return kind.answer(refused(names, TIMED_OUT, error.message))
 
         if call.slot.charge is None or request.validate_only:
             self._metadata.submit(
                 request, call.answer, lambda error: call.answer(late(error)), *call.asker
             )
             return
-        quota = MutationQuota(call, EXTEND_STRICT_SINCE)
+        quota = MutationQuota(call, kind.strict_since)
         request.topics, over = quota.allowed(request.topics, lambda one: one.name, counted)
 
-        def finish(response: CreatePartitionsResponse) -> None:
-            response.results.extend(refused(over, THROTTLED, THROTTLED.description))
+        def finish(response: Any) -> None:
+            kind.results(response).extend(refused(over, THROTTLED, THROTTLED.description))
             quota.settle(response)
             call.answer(response)
 
-        def decided(response: CreatePartitionsResponse) -> None:
-            quota.not_changed(one.name for one in response.results if one.error_code)
+        def decided(response: Any) -> None:
+            quota.not_changed(one.name for one in kind.results(response) if one.error_code)
             finish(response)
 
         if over and not request.topics:
-            finish(CreatePartitionsResponse(results=[]))
+            finish(kind.answer([]))
             return
         self._metadata.submit(request, decided, lambda error: finish(late(error)), *call.asker)
 
