@@ -73,7 +73,7 @@ class ClientQuotas:
         if quota is None:
             return 0, False
         rate = self._rates.of((FETCH_RATE, quota.scope), now_ms)
-        is_first = rate.is_empty(now_ms)
+        is_first = rate.is_unused(now_ms)
         rate.record(size_bytes, now_ms)
         pause_ms = rate.throttle_ms(quota.value, now_ms)
         if not pause_ms or is_first:

@@ -56,7 +56,7 @@ class SampledRate:
             return 0
         return round((rate - quota) / quota * self._window_ms(now_ms))
 
-    def is_empty(self, now_ms: int) -> bool:
+    def is_unused(self, now_ms: int) -> bool:
         """Return True if nothing was used in the window. The object can then be dropped, because a
         new one gives the same rates."""
         self._drop_old(now_ms)
@@ -77,9 +77,11 @@ class SampledRate:
 
 
 class TokenBucket:
-    """What one client may still do. It can go below zero once, and then the client must wait.
+    """The number of changes, called tokens, that one client may still make.
 
-    This is Kafka's TokenBucket (KIP-599). A window's worth of tokens is the most that it has.
+    A change is allowed while the number is not negative, and can make it negative. Then the client
+    must wait. This is Kafka's TokenBucket (KIP-599). The bucket holds at most the tokens that the
+    quota gives in a whole window.
     """
 
     __slots__ = ("_at_ms", "_quota", "_tokens")
@@ -100,8 +102,9 @@ class TokenBucket:
         self._refill(quota, now_ms)
         self._tokens = min(self._tokens - count, _burst(quota))
 
-    def is_empty(self, now_ms: int) -> bool:
-        """Return True if the bucket is full, so that a new object is the same."""
+    def is_unused(self, now_ms: int) -> bool:
+        """Return True if the bucket is full. It can then be dropped, because a new one is full
+        too."""
         self._refill(self._quota, now_ms)
         return self._tokens >= _burst(self._quota)
 
@@ -117,18 +120,18 @@ def _burst(quota: float) -> float:
 
 
 class Forgettable(Protocol):
-    """What is kept for one client."""
+    """The use of a quota by one client."""
 
-    def is_empty(self, now_ms: int) -> bool:
-        """Return True if a new object is the same."""
+    def is_unused(self, now_ms: int) -> bool:
+        """Return True if this object can be dropped, because a new one would do the same."""
 
 
 R = TypeVar("R", bound=Forgettable)
 
 
 class KeptRates(dict[K, R]):
-    """The rates of many clients. Rates without use in their window are forgotten, so that ever new
-    clients take no memory."""
+    """The rates of many clients. Unused rates are forgotten, so that clients that always use new
+    ids take no memory."""
 
     def __init__(self, make: Callable[[], R]) -> None:
         super().__init__()
@@ -144,7 +147,7 @@ class KeptRates(dict[K, R]):
         return rate
 
     def _forget(self, now_ms: int) -> None:
-        for key in [key for key, rate in self.items() if rate.is_empty(now_ms)]:
+        for key in [key for key, rate in self.items() if rate.is_unused(now_ms)]:
             del self[key]
         while len(self) >= RATES_MAX:
             del self[next(iter(self))]

@@ -55,7 +55,7 @@ class NotesDenials(Protocol):
 
 
 class _Repeats:
-    """The denials since the one that was logged."""
+    """How often a denial was repeated since it was logged."""
 
     __slots__ = ("count", "ends_ms")
 
@@ -99,7 +99,8 @@ class DenialLog:
         return True
 
     def due(self, now_ms: int) -> DueDenials:
-        """Return the numbers of the intervals that have ended. Call it about every second.
+        """Return the numbers of repetitions of the intervals that have ended. Call this about every
+        second.
 
         A denial that was repeated begins another interval at once, so it is a number again there.
         """

@@ -46,15 +46,15 @@ def test_a_sample_leaves_the_window_as_a_whole() -> None:
     rate.record(7, 1_000)
     assert rate.per_second(SAMPLE_COUNT * SAMPLE_MS - 1) == pytest.approx(1_507 / 10.999)
     assert rate.per_second(SAMPLE_COUNT * SAMPLE_MS) == pytest.approx(0.7)
-    assert not rate.is_empty(SAMPLE_COUNT * SAMPLE_MS)
-    assert rate.is_empty((SAMPLE_COUNT + 1) * SAMPLE_MS)
+    assert not rate.is_unused(SAMPLE_COUNT * SAMPLE_MS)
+    assert rate.is_unused((SAMPLE_COUNT + 1) * SAMPLE_MS)
 
 
 def test_what_is_taken_back_leaves_nothing() -> None:
     rate = SampledRate()
     rate.record(3_000, 10)
     rate.record(-3_000, 10)
-    assert rate.is_empty(10) and rate.throttle_ms(1, 10) == 0
+    assert rate.is_unused(10) and rate.throttle_ms(1, 10) == 0
 
 
 def test_a_client_that_pauses_as_told_has_its_quota() -> None:

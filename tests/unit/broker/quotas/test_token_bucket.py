@@ -46,7 +46,7 @@ def test_another_quota_counts_from_its_change_on() -> None:
     bucket = TokenBucket()
     bucket.take(2 * BURST + 10, 2, 0)
     assert bucket.pause_ms(10, 1_000) == 800, "eight are missing"
-    assert not bucket.is_empty(1_000) and bucket.is_empty(60_000)
+    assert not bucket.is_unused(1_000) and bucket.is_unused(60_000)
 
 
 def test_a_strict_change_above_the_quota_counts_nothing() -> None:
