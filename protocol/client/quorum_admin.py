@@ -56,7 +56,11 @@ class QuorumInfo:
     @property
     def leader(self) -> QuorumReplica | None:
         """The leader among the voters; None if the leader is not a voter any more."""
-        return next((one for one in self.voters if one.node_id == self.leader_id), None)
+        return self.voter(self.leader_id)
+
+    def voter(self, node_id: int) -> QuorumReplica | None:
+        """Return the voter with this broker id; None if there is none."""
+        return next((one for one in self.voters if one.node_id == node_id), None)
 
     def observer(self, node_id: int) -> QuorumReplica | None:
         """Return the observer with this broker id; None if there is none.
@@ -92,24 +96,29 @@ async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) 
 
     async def attempt(left_ms: int) -> QuorumInfo:
         response: DescribeQuorumResponse = await cluster.request(None, request, timeout_ms=left_ms)
-        raise_for(response.error_code, response.error_message)
-        found = response.topics[0].partitions[0]
-        raise_for(found.error_code, found.error_message)
-        return QuorumInfo(
-            found.leader_id,
-            found.leader_epoch,
-            found.high_watermark,
-            tuple(map(_replica, found.current_voters)),
-            tuple(map(_replica, found.observers)),
-            {
-                node.node_id: tuple(
-                    f"{one.name}://{_bracketed(one.host)}:{one.port}" for one in node.listeners
-                )
-                for node in response.nodes
-            },
-        )
+        return quorum_in(response)
 
     return await cluster.repeat(attempt, timeout_ms)
+
+
+def quorum_in(response: DescribeQuorumResponse) -> QuorumInfo:
+    """Return the quorum of an answer. Raises ApiError if the answer has an error."""
+    raise_for(response.error_code, response.error_message)
+    found = response.topics[0].partitions[0]
+    raise_for(found.error_code, found.error_message)
+    return QuorumInfo(
+        found.leader_id,
+        found.leader_epoch,
+        found.high_watermark,
+        tuple(map(_replica, found.current_voters)),
+        tuple(map(_replica, found.observers)),
+        {
+            node.node_id: tuple(
+                f"{one.name}://{_bracketed(one.host)}:{one.port}" for one in node.listeners
+            )
+            for node in response.nodes
+        },
+    )
 
 
 async def add_voter(

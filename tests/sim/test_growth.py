@@ -7,7 +7,6 @@ brokers die and links break. The cluster must always end grown, with every ackno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -20,9 +19,10 @@ from appliance.kafka.membership_steps import (
 )
 from appliance.kafka.reassign import ClusterReplicas
 from protocol.client.metadata import BrokerInfo
-from protocol.client.quorum_admin import QuorumInfo, QuorumReplica
+from protocol.client.quorum_admin import QuorumInfo, quorum_in
 from protocol.client.reassignment_admin import Reassignment
 from protocol.client.topic_details import PartitionDetails, TopicDetails
+from protocol.errors import ApiError
 from protocol.messages.elections import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -30,7 +30,7 @@ from protocol.messages.elections import (
     ReassignableTopic,
     TopicPartitions,
 )
-from protocol.messages.voters import AddRaftVoterRequest
+from protocol.messages.voters import AddRaftVoterRequest, DescribeQuorumResponse
 from protocol.types import TopicPartition
 from protocol.wire.schema import Message
 from tests.sim.clients import ANSWER_MS_MAX, Client, Script, topic_made
@@ -83,28 +83,12 @@ def state_of(node: WholeBroker, quorum: QuorumInfo) -> GrowthState:
     return GrowthState(ClusterReplicas(live_brokers, topics, moving), frozenset(), quorum, {}, GOAL)
 
 
-def quorum_in(answer: Any) -> QuorumInfo | None:
-    """Return the quorum of a DescribeQuorum response; None if it has an error."""
-    if answer is None or answer.error_code or not answer.topics:
+def known_quorum(answer: DescribeQuorumResponse | None) -> QuorumInfo | None:
+    """Return the quorum of an answer; None without an answer, or if it has an error."""
+    try:
+        return None if answer is None else quorum_in(answer)
+    except ApiError:
         return None
-    (one,) = answer.topics[0].partitions
-    if one.error_code:
-        return None
-
-    def replicas(states: Any) -> tuple[QuorumReplica, ...]:
-        return tuple(
-            QuorumReplica(
-                it.replica_id,
-                it.replica_directory_id,
-                it.log_end_offset,
-                it.last_fetch_timestamp,
-                it.last_caught_up_timestamp,
-            )
-            for it in states
-        )
-
-    voters, observers = replicas(one.current_voters), replicas(one.observers)
-    return QuorumInfo(one.leader_id, one.leader_epoch, 0, voters, observers, {})
 
 
 def request_of(step: MembershipStep) -> Message | None:
@@ -169,7 +153,7 @@ class GrowthLife(Life):
     def _grows(self) -> Script:
         """Do as the command does: look, take the first step, and look again."""
         while True:
-            quorum = quorum_in((yield THE_LOG))
+            quorum = known_quorum((yield THE_LOG))
             known = [
                 node
                 for node in self.cluster.running
