@@ -217,6 +217,20 @@ def test_up_with_apply_has_it_done(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert any(f"http://127.0.0.1:{port}" in line for line in err)
 
 
+def test_up_with_apply_takes_over_a_change_for_which_no_part_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the mill would keep the file from before, and hold back every later change."""
+    config(tmp_path, EMPTY)
+    asked = running(monkeypatch, tmp_path, {"monitor": "healthy"})
+    config(tmp_path, f"{EMPTY}topics: [{{name: logs.app}}]\n")
+    code, _, err = run(monkeypatch, tmp_path, "up", "--apply")
+    assert code == 0, err
+    assert [one["command"] for one in asked] == ["look", "apply"]
+    assert "the changed file is applied; no part had to restart" in err
+    assert "the mill runs already" in err
+
+
 @pytest.mark.parametrize("asked", [["restart"], ["up", "--apply"]])
 def test_a_file_that_the_parts_would_refuse_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
