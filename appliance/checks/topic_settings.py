@@ -54,7 +54,10 @@ def differences(
             for key, value in wanted.settings.items()
             if there.settings.get(key) != value
         ]
-        words = [f"{one}, found {there.settings.get(one.partition('=')[0])}" for one in changes]
+        words = [
+            f"{one}, found {there.settings.get(one.partition('=')[0]) or 'nothing'}"
+            for one in changes
+        ]
         command = "".join(f" -c {one}" for one in changes)
         more = wanted.partitions or 0
         if there.partitions is not None and more > there.partitions:

@@ -13,13 +13,12 @@ from appliance.cli.cluster import (
     JsonOption,
     OutputFormat,
     OutputOption,
-    Row,
     TimeoutOption,
     YesOption,
     confirm,
-    emit,
     with_cluster,
 )
+from appliance.cli.membership_view import show_steps, step_progress
 from appliance.cli.progress import progress_line
 from appliance.config.model import BROKER_ID_MAX
 from appliance.mill.parts import BROKER_PREFIX, broker_ids
@@ -28,7 +27,6 @@ from appliance.output import CommandError, Exit, say
 
 if TYPE_CHECKING:
     from appliance.kafka.addition import AdditionState
-    from appliance.kafka.membership_steps import MembershipStep
     from protocol.client.cluster import Cluster
 
 START_TIMEOUT_S = 600.0
@@ -64,11 +62,9 @@ def add(
             Exit.NOT_FOUND,
         )
     steps = addition.steps_to_add(state, votes=voter)
-    rows: list[Row] = [
-        {"step": number, "does": type(step).__name__, "what": str(step)}
-        for number, step in enumerate(steps, 1)
-    ]
-    emit("broker-add/1", rows, output, as_json, nothing=f"broker {broker} is a member already")
+    show_steps(
+        steps, "broker-add/1", output, as_json, nothing=f"broker {broker} is a member already"
+    )
     if dry_run:
         say("\n".join([*_remarks(state, voter), "nothing was changed"]))
         return
@@ -130,21 +126,13 @@ def _proceed(
 ) -> None:
     from appliance.kafka import addition
 
-    with progress_line() as line:
-        if is_ours and lifecycle.is_running(context.home()):
-            wait_healthy(broker)
-
-        def begin(step: "MembershipStep") -> None:
-            line.end()
-            say(str(step))
+    if is_ours and lifecycle.is_running(context.home()):
+        wait_healthy(broker)
+    with step_progress() as progress:
 
         async def work(cluster: "Cluster") -> None:
             await addition.add(
-                cluster,
-                broker,
-                votes=votes,
-                on_step=begin,
-                on_wait=lambda step, _: line.show(str(step)),
+                cluster, broker, votes=votes, on_step=progress.begin, on_wait=progress.wait
             )
 
         with_cluster(bootstrap, timeout, work)

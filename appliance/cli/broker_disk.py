@@ -12,23 +12,18 @@ from appliance.cli.cluster import (
     JsonOption,
     OutputFormat,
     OutputOption,
-    Row,
     TimeoutOption,
     YesOption,
     confirm,
-    emit,
     with_cluster,
 )
-from appliance.cli.progress import progress_line
+from appliance.cli.membership_view import show_steps, step_progress
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, counted, say
 
 if TYPE_CHECKING:
     from appliance.kafka.disk_plan import DiskState
-    from appliance.kafka.membership_steps import MembershipStep
-    from protocol.client.cluster import Cluster
-    from protocol.copy_progress import CopyEstimate
 
 
 def replace_disk(
@@ -51,15 +46,11 @@ def replace_disk(
     refuse_replacement(state)
     _refuse_full_folder(state, bootstrap)
     steps = steps_to_replace(state)
-    rows: list[Row] = [
-        {"step": number, "does": type(step).__name__, "what": str(step)}
-        for number, step in enumerate(steps, 1)
-    ]
     nothing = (
         f"broker {broker} is in service with all its replicas. To exchange its disk, stop it first "
         f"(`{context.typed(f'stop {BROKER_PREFIX}{broker}')}`)"
     )
-    emit("broker-replace-disk/1", rows, output, as_json, nothing=nothing)
+    show_steps(steps, "broker-replace-disk/1", output, as_json, nothing=nothing)
     lines = _remarks(state)
     if dry_run:
         say("\n".join([*lines, "nothing was changed"]))
@@ -95,15 +86,9 @@ def _remarks(state: "DiskState") -> list[str]:
     from appliance.kafka.reassign import named_partitions
 
     lines = []
-    missing = (
-        state.missing
-        if state.is_in_service
-        else {tp: one for tp, one in state.held.items() if state.sources[tp]}
-    )
-    if missing:
-        lines.append(
-            f"broker {state.node_id} copies {counted(len(missing), 'replica')} from the others"
-        )
+    if state.to_copy:
+        count = counted(len(state.to_copy), "replica")
+        lines.append(f"broker {state.node_id} copies {count} from the others")
     if state.lost:
         lines.append(
             "lost with the disk, because there was no other replica: "
@@ -119,28 +104,15 @@ def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
     """Take the steps. Raises CommandError, also if a broker of another mill must be started."""
     from appliance.kafka.disk_replacement import DiskReplacement
 
-    with progress_line() as line:
-
-        def wait(step: "MembershipStep", estimate: "CopyEstimate | None") -> None:
-            line.show(str(step))
-
-        def begin(step: "MembershipStep") -> None:
-            line.end()
-            say(str(step))
-
-        replacement = DiskReplacement(broker, begin, wait)
+    with step_progress() as progress:
+        replacement = DiskReplacement(broker, progress.begin, progress.wait)
         start = with_cluster(bootstrap, timeout, replacement.proceed)
         if start is None:
             return
         say(str(start))
         _start(broker, bootstrap)
-
-        async def go_on(cluster: "Cluster") -> None:
-            # Another broker can notice the start a moment later.
-            while await replacement.proceed(cluster) is not None:
-                await replacement.pause()
-
-        with_cluster(bootstrap, timeout, go_on)
+        replacement.has_started = True
+        with_cluster(bootstrap, timeout, replacement.proceed)
 
 
 def _start(broker: int, bootstrap: str | None) -> None:

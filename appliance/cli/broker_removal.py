@@ -12,26 +12,30 @@ from appliance.cli.cluster import (
     JsonOption,
     OutputFormat,
     OutputOption,
-    Row,
     TimeoutOption,
     YesOption,
     confirm,
     emit,
     with_cluster,
 )
-from appliance.cli.progress import progress_line, waiting
+from appliance.cli.membership_view import show_steps, step_progress
+from appliance.cli.progress import waiting
 from appliance.cli.reassign_commands import cancellation
-from appliance.cli.reassign_throttle import copies_text, parse_rate, rate_text, remove_throttle
+from appliance.cli.reassign_throttle import (
+    ForceCopiesOption,
+    ThrottleOption,
+    parse_rate,
+    rate_text,
+    remove_throttle,
+)
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, say
 
 if TYPE_CHECKING:
-    from appliance.kafka.membership_steps import MembershipStep
     from appliance.kafka.removal_plan import RemovalState
     from appliance.kafka.replica_copies import DiskUse
     from protocol.client.cluster import Cluster
-    from protocol.copy_progress import CopyEstimate
 
 STOP_TIMEOUT_S = 60.0
 """The time in seconds within which a broker of the mill stops. It leads nothing any more."""
@@ -44,13 +48,8 @@ def remove(
     abort: Annotated[
         bool, typer.Option("--abort", help="Take back a removal that has not ended.")
     ] = False,
-    throttle: Annotated[
-        str | None,
-        typer.Option("--throttle", help="Bytes a second of copies, sent or received by a broker."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Start even if a disk is too small.")
-    ] = False,
+    throttle: ThrottleOption = None,
+    force: ForceCopiesOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
@@ -115,11 +114,7 @@ def _plan(
     if short and not force:
         raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
     steps = remaining_steps(state)
-    rows: list[Row] = [
-        {"step": number, "does": type(step).__name__, "what": str(step)}
-        for number, step in enumerate(steps, 1)
-    ]
-    emit("broker-remove/1", rows, output, as_json)
+    show_steps(steps, "broker-remove/1", output, as_json)
     return state, [
         *replica_copies.copied_text(targets, state.replicas, disks),
         *_remarks(state, rate),
@@ -146,16 +141,8 @@ def _proceed(
     """Take the steps. Raises CommandError, also if a broker of another mill must be stopped."""
     from appliance.kafka.removal import Removal
 
-    with progress_line() as line:
-
-        def wait(step: "MembershipStep", estimate: "CopyEstimate | None") -> None:
-            line.show(str(step) if estimate is None else f"{step}; {copies_text(estimate)}")
-
-        def begin(step: "MembershipStep") -> None:
-            line.end()
-            say(str(step))
-
-        removal = Removal(state.node_id, begin, wait, rate)
+    with step_progress() as progress:
+        removal = Removal(state.node_id, progress.begin, progress.wait, rate)
         stop = with_cluster(bootstrap, timeout, removal.proceed)
         remove_throttle(bootstrap, timeout, state.replicas.topics)
         if stop is None:

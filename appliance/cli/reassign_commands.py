@@ -23,7 +23,14 @@ from appliance.cli.cluster import (
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.progress import progress_line
 from appliance.cli.reassign_planning import generate, move_rows, rollback_file
-from appliance.cli.reassign_throttle import Limits, copies_text, parse_rate, remove_throttle
+from appliance.cli.reassign_throttle import (
+    ForceCopiesOption,
+    Limits,
+    ThrottleOption,
+    copies_text,
+    parse_rate,
+    remove_throttle,
+)
 from appliance.output import CommandError, Exit, counted, say, size_text
 
 if TYPE_CHECKING:
@@ -49,14 +56,9 @@ app.command()(generate)
 @app.command()
 def execute(
     plan: PlanOption,
-    throttle: Annotated[
-        str | None,
-        typer.Option("--throttle", help="Bytes a second of copies, sent or received by a broker."),
-    ] = None,
+    throttle: ThrottleOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not follow the moves.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Start even if a disk is too small.")
-    ] = False,
+    force: ForceCopiesOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,

@@ -3,7 +3,9 @@ more."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from appliance.cli.cluster import with_cluster
 from appliance.output import CommandError, Exit, counted, duration_text, say, size_text
@@ -14,6 +16,15 @@ if TYPE_CHECKING:
     from appliance.kafka.throttles import ThrottlePlan
     from protocol.client.cluster import Cluster
     from protocol.copy_progress import CopyEstimate
+
+
+ThrottleOption = Annotated[
+    str | None,
+    typer.Option("--throttle", help="Bytes a second of copies, sent or received by a broker."),
+]
+ForceCopiesOption = Annotated[
+    bool, typer.Option("--force", help="Start even if a disk is too small.")
+]
 
 
 def parse_rate(text: str) -> int:

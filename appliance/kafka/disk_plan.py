@@ -14,6 +14,7 @@ steps, in order:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from appliance.kafka.growth_plan import directory_of_ready
 from appliance.kafka.membership_steps import (
@@ -55,31 +56,39 @@ class DiskState:
     @property
     def vote(self) -> QuorumReplica | None:
         """The broker among the voters; None if it does not vote."""
-        return next((one for one in self.voters if one.node_id == self.node_id), None)
+        return None if self.quorum is None else self.quorum.voter(self.node_id)
 
-    @property
+    @cached_property
     def held(self) -> dict[TopicPartition, PartitionDetails]:
         """The partitions of which the broker has a replica."""
-        return {tp: one for tp, one in self.replicas.partitions() if self.node_id in one.replicas}
+        return {
+            tp: one
+            for tp, one in sorted(self.replicas.partitions(), key=lambda pair: pair[0])
+            if self.node_id in one.replicas
+        }
 
-    @property
+    @cached_property
     def sources(self) -> dict[TopicPartition, frozenset[int]]:
         """The other brokers in service that have all records of each partition of the broker."""
         others = frozenset(self.replicas.brokers) - {self.node_id}
         return {tp: others & frozenset(one.in_sync_replicas) for tp, one in self.held.items()}
 
-    @property
+    @cached_property
     def lost(self) -> list[TopicPartition]:
         """The partitions that no other broker has any replica of."""
-        return sorted(tp for tp, one in self.held.items() if len(one.replicas) == 1)
+        return [tp for tp, one in self.held.items() if len(one.replicas) == 1]
 
-    @property
-    def missing(self) -> dict[TopicPartition, tuple[int, ...]]:
-        """The partitions that the broker must copy, each with its replicas."""
+    @cached_property
+    def to_copy(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """The partitions that the broker must copy, each with its replicas.
+
+        A broker that is away must copy all, also those for which it is still listed as in sync.
+        """
         return {
             tp: one.replicas
             for tp, one in self.held.items()
-            if self.sources[tp] and self.node_id not in one.in_sync_replicas
+            if self.sources[tp]
+            and not (self.is_in_service and self.node_id in one.in_sync_replicas)
         }
 
 
@@ -100,12 +109,8 @@ def _steps(state: DiskState) -> Iterator[MembershipStep]:
             yield TakeVote(node_id, state.vote.directory_id, left)
             voting -= 1
         yield StartBroker(node_id)
-        # Until the broker has started, it counts as in sync where no other broker has noticed.
-        waiting = {tp: one.replicas for tp, one in state.held.items() if state.sources[tp]}
-    else:
-        waiting = state.missing
-    if waiting:
-        yield WaitForReplicas(dict(sorted(waiting.items())), f"broker {node_id}")
+    if state.to_copy:
+        yield WaitForReplicas(state.to_copy, f"broker {node_id}")
     if voting and voting % 2 == 0 and (state.vote is None or not state.is_in_service):
         directory_id = directory_of_ready(state.quorum, node_id)
         yield (
@@ -145,9 +150,11 @@ def _refused_voters(state: DiskState) -> Iterator[str]:
 
 
 def _refused_partitions(state: DiskState) -> Iterator[str]:
-    silent = sorted(
-        tp for tp, sources in state.sources.items() if not sources and tp not in state.lost
-    )
+    silent = [
+        tp
+        for tp, sources in state.sources.items()
+        if not sources and len(state.held[tp].replicas) > 1
+    ]
     if silent:
         yield (
             f"no other broker in service has all records of {named_partitions(silent)}: start the "

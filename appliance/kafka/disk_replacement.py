@@ -34,10 +34,8 @@ class DiskReplacement:
         """The callbacks are those of `StepTaker`."""
         self._node_id = node_id
         self._taker = StepTaker(on_step, on_wait)
-
-    async def pause(self) -> None:
-        """Wait until it is worth to ask the cluster again."""
-        await asyncio.sleep(reassign.POLL_S)
+        self.has_started = False
+        """True when the caller has started the broker. Other brokers notice it a moment later."""
 
     async def proceed(self, cluster: Cluster) -> StartBroker | None:
         """Take the steps until the broker must start. Return None when it is whole again.
@@ -49,6 +47,10 @@ class DiskReplacement:
             steps = steps_to_replace(state)
             if not steps:
                 return None
-            if isinstance(steps[0], StartBroker):
-                return steps[0]
-            await self._taker.take(cluster, state.replicas, steps[0])
+            step = steps[0]
+            if not isinstance(step, StartBroker):
+                await self._taker.take(cluster, state.replicas, step)
+            elif self.has_started:
+                await asyncio.sleep(reassign.POLL_S)
+            else:
+                return step

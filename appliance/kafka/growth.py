@@ -1,6 +1,6 @@
 """Asks a cluster about its growth, and takes the steps of `growth_plan`."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from appliance.kafka import reassign
 from appliance.kafka.configs import source_of
@@ -27,38 +27,20 @@ from protocol.client.config_admin import describe_configs
 from protocol.copy_progress import CopyEstimate
 
 
-async def look(
+async def goal_of(
     cluster: Cluster,
     brokers: Sequence[int] | None,
     factors: Mapping[str, int],
     topics: Collection[str] | None,
-) -> GrowthState:
-    """Ask for the state of the cluster. Raises ApiError and ClientError.
+) -> GrowthGoal:
+    """Ask for the goal, which follows from the settings of a broker in service.
 
     `brokers` are those that the configuration lists; None: those that are registered. The first
     three of them must vote. `factors` has the numbers of replicas that the configuration states for
-    topics. `topics` are those to grow; None: all.
+    topics. `topics` are those to grow; None: all. Raises ApiError and ClientError.
     """
-    replicas = await reassign.look(cluster)
     listed = sorted(await registered_brokers(cluster)) if brokers is None else brokers
-    goal = await _goal(cluster, min(replicas.brokers), listed, factors, topics)
-    return GrowthState(
-        replicas,
-        await reassign.cordoned(cluster, replicas.brokers),
-        await quorum_of(cluster),
-        await _stated_min_isr(cluster, replicas.topics),
-        goal,
-    )
-
-
-async def _goal(
-    cluster: Cluster,
-    node_id: int,
-    brokers: Sequence[int],
-    factors: Mapping[str, int],
-    topics: Collection[str] | None,
-) -> GrowthGoal:
-    """Return the goal that follows from the settings of a broker in service."""
+    node_id = min((await cluster.metadata((), refresh=True)).brokers)
     keys = (DEFAULT_FACTOR, OFFSETS_FACTOR, TRANSACTIONS_FACTOR, MIN_ISR, TRANSACTIONS_MIN_ISR)
     found = await numbers_of(cluster, node_id, keys)
     internal = {OFFSETS_TOPIC: OFFSETS_FACTOR, TRANSACTIONS_TOPIC: TRANSACTIONS_FACTOR}
@@ -67,12 +49,24 @@ async def _goal(
     if TRANSACTIONS_MIN_ISR in found:
         min_isrs[TRANSACTIONS_TOPIC] = found[TRANSACTIONS_MIN_ISR]
     return GrowthGoal(
-        tuple(brokers[:BROKERS_MIN]),
+        tuple(listed[:BROKERS_MIN]),
         stated | dict(factors),
         found.get(DEFAULT_FACTOR, 1),
         min_isrs,
         found.get(MIN_ISR, 1),
         None if topics is None else frozenset(topics),
+    )
+
+
+async def look(cluster: Cluster, goal: GrowthGoal) -> GrowthState:
+    """Ask for the state of the cluster. Raises ApiError and ClientError."""
+    replicas = await reassign.look(cluster)
+    return GrowthState(
+        replicas,
+        await reassign.cordoned(cluster, replicas.brokers),
+        await quorum_of(cluster),
+        await _stated_min_isr(cluster, replicas.topics),
+        goal,
     )
 
 
@@ -90,7 +84,7 @@ async def _stated_min_isr(cluster: Cluster, topics: Collection[str]) -> dict[str
 
 async def grow(
     cluster: Cluster,
-    ask: Callable[[Cluster], Awaitable[GrowthState]],
+    goal: GrowthGoal,
     *,
     on_step: Callable[[MembershipStep], None],
     on_wait: Callable[[MembershipStep, CopyEstimate | None], None],
@@ -98,13 +92,12 @@ async def grow(
 ) -> None:
     """Take the steps until the cluster has grown. The callbacks are those of `StepTaker`.
 
-    `ask` returns the state, as `look` does. Raises CommandError for moves that the cluster refuses,
-    and ApiError and ClientError.
+    Raises CommandError for moves that the cluster refuses, and ApiError and ClientError.
     """
     taker = StepTaker(on_step, on_wait, rate)
     elections = 0
     while True:
-        state = await ask(cluster)
+        state = await look(cluster, goal)
         steps = steps_to_grow(state)
         if not steps:
             return

@@ -64,7 +64,7 @@ class RemovalState:
     @property
     def vote(self) -> QuorumReplica | None:
         """The broker among the voters; None if it does not vote."""
-        return next((one for one in self.voters if one.node_id == self.node_id), None)
+        return None if self.quorum is None else self.quorum.voter(self.node_id)
 
     @property
     def voters(self) -> tuple[QuorumReplica, ...]:

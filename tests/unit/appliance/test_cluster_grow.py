@@ -133,6 +133,17 @@ def test_two_brokers_are_too_few(cluster: FakeQuorum, desk: Desk) -> None:
     assert "there are 2 brokers (1, 2)" in err[-1]
 
 
+def test_in_containers_one_broker_cannot_have_more(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "millrace.yaml").write_text("cluster: {brokers: 1}")
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    code, _, err = desk.run_here("cluster", "grow", "--yes")
+    assert code == Exit.CONDITION
+    assert "in containers it cannot have more yet" in err[-1]
+
+
 def test_a_mill_of_one_broker_is_told_which_line_to_write(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "configs").mkdir()
     file = tmp_path / "configs" / "millrace.yaml"
