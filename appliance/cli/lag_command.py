@@ -166,7 +166,15 @@ def _fail_above(rows: list[Row], limit: int) -> None:
         is_whole = row.get("known") == row.get("partitions")
         if not isinstance(value, int) or not is_whole or value > limit:
             found = "unknown" if not isinstance(value, int) or not is_whole else str(value)
-            raise CommandError(f"{row['group']}: lag {found}, expected ≤ {limit}", Exit.CONDITION)
+            raise CommandError(f"{_subject(row)}: lag {found}, expected ≤ {limit}", Exit.CONDITION)
+
+
+def _subject(row: Row) -> str:
+    """Return what a row is about: a group, and its topic or partition if it has one."""
+    if "topic" not in row:
+        return str(row["group"])
+    partition = f"-{row['partition']}" if "partition" in row else ""
+    return f"{row['group']}, {row['topic']}{partition}"
 
 
 def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:

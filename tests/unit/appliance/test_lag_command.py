@@ -98,6 +98,18 @@ def test_lags_are_printed_and_filtered(tmp_path: Path, monkeypatch: pytest.Monke
         ([row("a", 21)], ["--fail-on", "20"], 3, "a: lag 21, expected ≤ 20"),
         ([row("a", 21)], ["--fail-above", "20", "--watch"], 3, "a: lag 21, expected ≤ 20"),
         ([row("a", 1, known=1)], ["--fail-on", "20"], 3, "a: lag unknown"),
+        (
+            [{**row("a", 21), "topic": "t"}],
+            ["--per", "topic", "--fail-on", "20"],
+            3,
+            "a, t: lag 21, expected ≤ 20",
+        ),
+        (
+            [{"group": "a", "topic": "t", "partition": 3, "lag": 21}],
+            ["--per", "partition", "--fail-on", "20"],
+            3,
+            "a, t-3: lag 21, expected ≤ 20",
+        ),
         ([], ["--fail-on", "0"], 0, "no group has committed anything yet"),
         ([row("a", 1)], ["--per", "broker"], 2, "expected partition, topic or group"),
         ([row("a", 1)], ["--every", "soon"], 2, "duration"),
