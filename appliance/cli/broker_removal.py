@@ -28,7 +28,7 @@ from appliance.cli.reassign_throttle import (
     rate_text,
     remove_throttle,
 )
-from appliance.mill.parts import BROKER_PREFIX
+from appliance.mill.parts import BROKER_PREFIX, broker_ids
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, say
 
@@ -68,6 +68,10 @@ def remove(
         return
     rate = None if throttle is None else parse_rate(throttle)
     state, lines = _plan(broker, rate, force, bootstrap, output, as_json, timeout)
+    if not state.is_member:
+        # An interrupted command can have taken the last step without saying so.
+        say(f"broker {broker} is not in the cluster: nothing is left to do there. {_AFTERWARDS}")
+        return
     if dry_run:
         say("\n".join([*lines, "nothing was changed"]))
         return
@@ -80,11 +84,13 @@ def remove(
             f"removal, `./millrace broker remove {broker} --abort` takes it back"
         )
         raise
-    say(
-        f"broker {broker} has left the cluster. Its folder stays as it is: delete it before the id "
-        "comes back. Take the id out of `cluster.brokers` in the file, and run "
-        "`./millrace up --apply`"
-    )
+    say(f"broker {broker} has left the cluster. {_AFTERWARDS}")
+
+
+_AFTERWARDS = (
+    "Its folder stays as it is: delete it before the id comes back. Take the id out of "
+    "`cluster.brokers` in the file, and run `./millrace up --apply`"
+)
 
 
 def _plan(
@@ -98,7 +104,8 @@ def _plan(
 ) -> "tuple[RemovalState, list[str]]":
     """Print the steps that are left. Return the state, and the sentences before the question.
 
-    Raises CommandError if the broker cannot be removed.
+    There is no step for a broker that the file lists and the cluster does not know. Raises
+    CommandError if the broker cannot be removed.
     """
     from appliance.kafka import removal, replica_copies
     from appliance.kafka.removal_plan import refuse_removal, remaining_steps
@@ -108,6 +115,9 @@ def _plan(
         return state, await replica_copies.disk_use(cluster, state.replicas.brokers)
 
     state, disks = with_cluster(bootstrap, timeout, survey)
+    if not state.is_member and _is_listed(broker, bootstrap):
+        show_steps((), "broker-remove/1", output, as_json)
+        return state, []
     refuse_removal(state)
     targets = state.plan.targets
     short = replica_copies.check_room(dict(targets), state.replicas, disks) if targets else []
@@ -120,6 +130,11 @@ def _plan(
         *_remarks(state, rate),
         *short,
     ]
+
+
+def _is_listed(broker: int, bootstrap: str | None) -> bool:
+    """Return whether the file of this mill lists the broker."""
+    return bootstrap is None and broker in broker_ids(context.mill_as_it_runs().config)
 
 
 def _remarks(state: "RemovalState", rate: int | None) -> list[str]:

@@ -56,6 +56,12 @@ class RemovalState:
         return self.node_id in self.replicas.brokers
 
     @property
+    def is_member(self) -> bool:
+        """True if the cluster knows the broker in any way."""
+        is_known = self.node_id in self.registered or self.is_in_service
+        return bool(is_known or self.held or self.vote)
+
+    @property
     def usable(self) -> tuple[int, ...]:
         """The other brokers that can get replicas now."""
         others = set(self.replicas.brokers) - self.cordoned - {self.node_id}
@@ -184,7 +190,7 @@ def _voter_steps(state: RemovalState) -> Iterator[RemovalStep]:
 def refuse_removal(state: RemovalState) -> None:
     """Raise CommandError if the broker cannot leave: with all reasons, and what to do."""
     node_id = state.node_id
-    if not (node_id in state.registered or state.held or state.vote or state.is_in_service):
+    if not state.is_member:
         known = ", ".join(map(str, sorted({*state.registered, *state.replicas.brokers})))
         raise CommandError(
             f"there is no broker {node_id}; registered are {known}. If it was removed before, "

@@ -109,6 +109,21 @@ def test_a_broker_of_this_mill_is_stopped_by_its_supervisor(
     ]
 
 
+def test_a_command_that_was_killed_after_its_last_step_succeeds_again(
+    cluster: FakeQuorum, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.cli.cluster.servers", lambda bootstrap: cluster.address)
+    file = tmp_path / "configs" / "millrace.yaml"
+    file.parent.mkdir()
+    file.write_text("cluster: {brokers: [1, 2, 4, 5]}\n")
+    code, out, err = desk.run_here("broker", "remove", "5", "--yes")
+    assert (code, out) == (0, [])
+    assert err[-1].startswith("broker 5 is not in the cluster: nothing is left to do there. Its")
+    code, _, err = desk.run_here("broker", "remove", "6", "--yes")
+    assert code == Exit.NOT_FOUND, "the file does not list it either"
+    assert "there is no broker 6; registered are 1, 2, 3, 4" in err[-1]
+
+
 def test_without_consent_nothing_is_changed(cluster: FakeQuorum, desk: Desk) -> None:
     code, _, err = remove(desk)
     assert code == Exit.USAGE
