@@ -69,11 +69,9 @@ class Brokers:
         self._settings = settings
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
+        servers, security = settings.bootstrap_servers, settings.security
         self._cluster = cluster_of(
-            settings.bootstrap_servers,
-            settings.security,
-            client_id=name,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            servers, security, client_id=name, request_timeout_ms=REQUEST_TIMEOUT_MS
         )
         self._admin = Admin(self._cluster)
         self._producer: Producer | None = None

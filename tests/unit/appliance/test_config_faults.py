@@ -53,11 +53,6 @@ TABLE = [
         "a file of CAs in PEM format",
     ),
     (
-        "cluster: {bootstrap_servers: 'a:1', security: {user: m, password: '${file:none}'}}",
-        "mill.yaml:1:67: cluster.security.password: found ${file:none} (No such file",
-        "a file that can be read",
-    ),
-    (
         "network: {open: [kafka]}",
         "mill.yaml:1:17: network.open: found [kafka] without network.names",
         "the names or addresses that clients dial",

@@ -156,6 +156,9 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "field": {"format": "w3c", "header": "date time cs(User-Agent)"},
     "group": {"format": "regex", "pattern": r"(?<ms>\d+)"},
 }
+SECTIONS = [f"{one}Section" for one in ("Collector", "Sinks", "Monitor", "Ports", "Security")]
+ELSEWHERE = {"bootstrap_servers": "h:1"}
+LOGIN = {"user": "mill", "password": "s3cret"}
 LIMITS = {"100000": "lag", "10m": "time_lag", "5%": "unparsed_share"}
 
 
@@ -170,19 +173,15 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
         case "MillConfig":
             return given
         case "appliance.ClusterSection":
-            needs = {"security": {"bootstrap_servers": "h:1"}}.get(key, {})
-            return {"cluster": {**needs, **given}}
+            return {"cluster": {**(ELSEWHERE if key == "security" else {}), **given}}
         case "ClusterSecuritySection":
-            login = {"user": "mill", "password": "s3cret"}
-            return {"cluster": {"bootstrap_servers": "h:1", "security": {**login, **given}}}
+            return {"cluster": {**ELSEWHERE, "security": {**LOGIN, **given}}}
         case "TopicSection":
             return {"topics": [{"name": "a", **given}]}
-        case "CollectorSection" | "SinksSection" | "MonitorSection" | "PortsSection":
+        case _ if label in SECTIONS:
             return {label.removesuffix("Section").lower(): given}
         case "NetworkSection":
             return {"network": {"open": ["kafka"], "names": ["localhost"], **given}}
-        case "SecuritySection":
-            return {"security": given}
         case "NetworkTls":
             files = {"certificate": "mill.pem", "key": "mill.key"}
             network = {"open": ["kafka"], "names": ["localhost"]}
