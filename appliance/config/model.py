@@ -15,6 +15,7 @@ from pydantic import (
     field_validator,
 )
 
+from appliance.config.cluster_security import ClusterSecuritySection
 from appliance.config.faults import found_text
 from broker.controller.credentials import NAME_EXPECTED, USER_NAME
 from collector.config.input_section import check_topic_name
@@ -110,6 +111,12 @@ class ClusterSection(_FileModel):
         description="`host:port,…` of an existing Kafka cluster, in place of the bundled brokers:"
         " see [kafka.md](../kafka.md)",
         examples=["kafka-1:9092,kafka-2:9092"],
+    )
+    security: ClusterSecuritySection | None = Field(
+        default=None,
+        description="TLS and the login for `bootstrap_servers`, see"
+        " [kafka.md](../kafka.md#tls-and-logins). `{}` is TLS alone; null: neither",
+        examples=[{"ca": "ca.pem", "user": "mill", "password": "${file:data/secrets/cluster}"}],
     )
     racks: tuple[str, ...] = Field(
         default=(),

@@ -101,15 +101,18 @@ def test_what_a_user_may_not_do_is_in_the_log_of_the_broker(
     )
 
 
-def told_by(mill: TempMill) -> Iterator[tuple[str, bytes]]:
-    """Yield everything that the mill tells its readers, with the place."""
+def told_by(
+    mill: TempMill, parts: tuple[str, ...] = ("broker_status", "collector", "stream")
+) -> Iterator[tuple[str, bytes]]:
+    """Yield everything that the mill tells its readers, with the place. `parts` are the names of
+    ports."""
     for words in (("status",), ("status", "--json"), ("doctor",), ("config", "show"), ("up",)):
         result = mill.run(*words)
         yield " ".join(words), (result.out + result.err).encode()
     for path in mill.home.logs.rglob("*"):
         if path.is_file():
             yield str(path), path.read_bytes()
-    for name in ("broker_status", "collector", "stream"):
+    for name in parts:
         for page in ("/status", "/metrics"):
             yield f"{name}{page}", fetched(f"http://127.0.0.1:{mill.ports[name]}{page}")
     address = f"http://127.0.0.1:{mill.ports['monitor']}"

@@ -15,6 +15,7 @@ from appliance.mill.home import CODE
 from sinks.values import Measure
 from stream.config.format_files import Format, parse_format
 from stream.config.formats import COMMON_COLUMNS
+from tests.harness.certificates import new_test_authority
 from tests.harness.reference_facts import (
     FUNCTIONS,
     REFERENCE,
@@ -155,6 +156,9 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "field": {"format": "w3c", "header": "date time cs(User-Agent)"},
     "group": {"format": "regex", "pattern": r"(?<ms>\d+)"},
 }
+SECTIONS = [f"{one}Section" for one in ("Collector", "Sinks", "Monitor", "Ports", "Security")]
+ELSEWHERE = {"bootstrap_servers": "h:1"}
+LOGIN = {"user": "mill", "password": "s3cret"}
 LIMITS = {"100000": "lag", "10m": "time_lag", "5%": "unparsed_share"}
 
 
@@ -169,15 +173,15 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
         case "MillConfig":
             return given
         case "appliance.ClusterSection":
-            return {"cluster": given}
+            return {"cluster": {**(ELSEWHERE if key == "security" else {}), **given}}
+        case "ClusterSecuritySection":
+            return {"cluster": {**ELSEWHERE, "security": {**LOGIN, **given}}}
         case "TopicSection":
             return {"topics": [{"name": "a", **given}]}
-        case "CollectorSection" | "SinksSection" | "MonitorSection" | "PortsSection":
+        case _ if label in SECTIONS:
             return {label.removesuffix("Section").lower(): given}
         case "NetworkSection":
             return {"network": {"open": ["kafka"], "names": ["localhost"], **given}}
-        case "SecuritySection":
-            return {"security": given}
         case "NetworkTls":
             files = {"certificate": "mill.pem", "key": "mill.key"}
             network = {"open": ["kafka"], "names": ["localhost"]}
@@ -232,7 +236,8 @@ def examples() -> Iterator[tuple[str, str, Any]]:
 @pytest.mark.parametrize(("label", "key", "value"), list(examples()))
 def test_each_example_passes_the_check(label: str, key: str, value: Any, tmp_path: Path) -> None:
     (tmp_path / "data" / "secrets").mkdir(parents=True)
-    for name in ("my-mysql", "webhook-token"):
+    new_test_authority(tmp_path)
+    for name in ("my-mysql", "webhook-token", "cluster"):
         (tmp_path / "data" / "secrets" / name).write_text("s3cret")
     (tmp_path / "data" / "secrets" / "webhook").write_text("https://chat.example.org/hooks/mill")
     text = yaml.safe_dump(with_key(label, key, value), allow_unicode=True)
