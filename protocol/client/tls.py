@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 
 class TlsFileError(Exception):
-    """A file of the settings cannot be used; the text names it and says why."""
+    """A file of the settings cannot be used. The text names the files; `reason` says why."""
+
+    def __init__(self, files: str, reason: str, expected: str) -> None:
+        super().__init__(f"{files}: {reason}; expected {expected}")
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=settings.ca)
     except OSError as error:
         raise TlsFileError(
-            f"{settings.ca}: {reason_of(error)}; expected certificates in PEM format"
+            str(settings.ca), reason_of(error), "certificates in PEM format"
         ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.certificate is not None:
@@ -41,7 +45,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         except OSError as error:
             files = " and ".join(filter(None, (settings.certificate, settings.key)))
             raise TlsFileError(
-                f"{files}: {reason_of(error)}; expected a certificate and its key in PEM format"
+                files, reason_of(error), "a certificate and its key in PEM format"
             ) from error
     return context
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -86,11 +87,14 @@ class LoginServer:
 Talk = Callable[[Callable[[], Awaitable[Connection]]], Awaitable[None]]
 
 
-def run(server: LoginServer, talk: Talk, password: str = "secret") -> None:
+def run(
+    server: LoginServer, talk: Talk, password: str = "secret", password_file: str | None = None
+) -> None:
     """Run a test with a client whose connections all share the same login."""
 
     async def main() -> None:
-        one = ClientLogin(LoginSettings("shop", password), random.Random(1))
+        settings = LoginSettings("shop", password, password_file=password_file)
+        one = ClientLogin(settings, random.Random(1))
         async with ScriptedServer(server.answer) as scripted:
             opened: list[Connection] = []
 
@@ -142,6 +146,23 @@ def test_connections_log_in_and_derive_the_key_once(monkeypatch: pytest.MonkeyPa
     run(server, talk)
     assert derived == [4_096, 8_192]
     assert server.login_count == 4
+
+
+def test_each_login_reads_the_file_of_the_password(tmp_path: Path) -> None:
+    """After a password was changed, a client needs no restart."""
+    server, file = LoginServer(), tmp_path / "password"
+
+    async def talk(connect: Callable[[], Awaitable[Connection]]) -> None:
+        with pytest.raises(LoginRefused, match=f"cannot be read from {file}: No such file"):
+            await connect()
+        file.write_text("of before\n")
+        with pytest.raises(LoginRefused, match="refused the login"):
+            await connect()
+        file.write_text("secret\n")
+        await connect()
+
+    run(server, talk, "", str(file))
+    assert server.login_count == 1
 
 
 def test_what_a_broker_refuses_is_told() -> None:
