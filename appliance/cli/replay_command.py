@@ -21,6 +21,7 @@ from appliance.output import CommandError, Exit, print_json, print_table, say
 from collector.send.replaying import LetterPlace, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:
+    from appliance.mill.entry import ClusterEntry
     from protocol.client.cluster import Cluster
 
 EDITS_BYTES_MAX = 512 << 20
@@ -82,7 +83,7 @@ def _number(row: Mapping[str, Any], name: str) -> int:
 
 
 def put_back(
-    bootstrap_servers: str,
+    asked: "ClusterEntry",
     beginning: Beginning,
     chooses: Chooses,
     repair: Repair,
@@ -92,7 +93,7 @@ def put_back(
     """Show, or do, the replay of the chosen letters."""
 
     async def work() -> tuple[DeadLetters, dict[LetterPlace, str], list[Line]]:
-        async with connected(bootstrap_servers) as cluster:
+        async with connected(asked) as cluster:
             if not execute:
                 shelf = await look(cluster, beginning, chooses)
                 return shelf, *await judge(cluster, shelf, repair)
