@@ -251,7 +251,7 @@ class Agent:
         self.feeder = Feeder(
             self.reader,
             self.outbox,
-            Rhythm(commit_bytes(held_bytes_max)),
+            Rhythm(commit_bytes(held_bytes_max), section.commit_interval),
             self.brokers.partition_of,
             self._addresses,
         )

@@ -1,7 +1,8 @@
 """Runs one transaction after another: send lines, then their positions, then commit.
 
-Full batches are sent in the open transaction at any time. When the transaction is due (`rhythm`),
-all other lines are sent too, with the positions of their files. Then a task ends the transaction.
+Full batches are sent in the open transaction at any time, unless the rhythm says to gather them.
+When the transaction is due (`rhythm`), all other lines are sent too, with the positions of their
+files. Then a task ends the transaction.
 In the meantime files are read for the next transaction. The lines of a failed transaction are sent
 again, which is possible because they stay in memory until their commit. If the result of a commit
 is unknown, the commit is repeated until the result is known.
@@ -124,6 +125,10 @@ class Committer:
             self._outbox.begin(now_ms)
         is_due = flush or self._rhythm.is_due(now_ms)
         is_due |= self._outbox.is_trial or self._outbox.has_given_back
+        if self._rhythm.gathers and not is_due:
+            if not self._outbox.is_full:
+                return
+            is_due = True
         batches = self._outbox.take(everything=is_due)
         records: Records = {}
         if is_due:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from appliance.mill.entry import ClusterEntry
 from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
-from protocol.client.errors import BrokerUnreachable, ClientError, RequestTimedOut
+from protocol.client.errors import BrokerUnreachable, ClientError, EntryRefused, RequestTimedOut
 from protocol.client.security import cluster_of
 from protocol.errors import ApiError, ErrorCode, WireError
 
@@ -58,6 +58,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def text_of(error: BaseException) -> str:
     """Return an error of the client as one sentence."""
+    if isinstance(error, EntryRefused):
+        return f"the cluster cannot be entered: {error}"
     if isinstance(error, BrokerUnreachable):
         return f"no broker answers: {error}"
     return str(error)

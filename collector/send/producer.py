@@ -10,10 +10,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from collector.config.input_section import DEAD_LETTERS_TOPIC, POSITIONS_TOPIC
+from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.limits import (
     DEFAULT_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
@@ -30,21 +30,20 @@ from collector.config.settings import (
 from collector.send.claims import Claim, claim_key, encode_claim
 from collector.send.lag_windows import ReadProgress
 from collector.send.outbox import SendBatch
+from collector.send.position_log import PositionLog
 from collector.send.positions import Records, StoredPosition, gather
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
 from protocol.client.errors import ClientError, raise_for
-from protocol.client.fetch_core import IsolationLevel
-from protocol.client.fetcher import Fetcher
 from protocol.client.group import fetch_offsets
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
 from protocol.client.security import cluster_of
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
-from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
+from protocol.types import LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from protocol.wire.compression import Codec
 from protocol.wire.record import NewRecord
 from protocol.wire.records import assemble_batch, build_batch
@@ -57,7 +56,6 @@ A frozen broker keeps its connections open, so only this limit ends the wait. It
 default in Kafka's clients, because live lines must not wait longer than a broker's session lasts.
 """
 START_TIMEOUT_MS = 10_000
-POLL_MS = 500
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +74,9 @@ class Brokers:
             request_timeout_ms=REQUEST_TIMEOUT_MS,
         )
         self._admin = Admin(self._cluster)
+        self._positions = PositionLog(self._cluster, self._admin, settings.section.group)
+        self._instance = ""
+        """The instance that was taken over."""
         self._producer: Producer | None = None
         self._limits: dict[str, int] = {}
         self._routed: dict[str, None] = {}
@@ -143,14 +144,15 @@ class Brokers:
         )
         await self._producer.start()
         await self._producer.init_transactions()
+        self._instance = instance
         ends = await self._claim(instance, claim, host)
-        records = await self._read(ends)
+        records = await self._positions.read(ends)
         return gather(instance, records, since)
 
     async def _claim(self, instance: str, claim: Claim, host: str) -> dict[TopicPartition, int]:
-        """Commit the claim to every partition of the positions topic. Return the offset after each
-        claim."""
-        partitions = await self._position_partitions()
+        """Commit the claim to every partition with positions of the instance. Return the offset
+        after each claim."""
+        partitions = await self._positions.partitions(instance)
         value = encode_claim(claim, host, time.time_ns() // 1_000_000)
         ends: dict[TopicPartition, int] = {}
         while len(ends) < len(partitions):
@@ -160,7 +162,7 @@ class Brokers:
             self.begin()
             futures = {
                 tp: await self._transactional.send(
-                    POSITIONS_TOPIC, value, key=claim_key(instance), partition=tp.partition
+                    tp.topic, value, key=claim_key(instance), partition=tp.partition
                 )
                 for tp in left
             }
@@ -302,11 +304,11 @@ class Brokers:
     async def send_positions(self, records: Records) -> "list[asyncio.Future[BatchMetadata]]":
         """Send position records. The futures complete when the brokers have acknowledged them."""
         now_ms = time.time_ns() // 1_000_000
-        count = len(await self._position_partitions())
-        groups: dict[int, list[list[NewRecord]]] = {}
-        held: Counter[int] = Counter()
+        partitions = await self._positions.partitions(self._instance)
+        groups: dict[TopicPartition, list[list[NewRecord]]] = {}
+        held: Counter[TopicPartition] = Counter()
         for key, value in records.items():
-            partition = partition_for_key(key, count)
+            partition = partitions[partition_for_key(key, len(partitions))]
             lists = groups.setdefault(partition, [[]])
             size = len(key) + len(value or b"")
             if held[partition] + size > POSITIONS_BATCH_BYTES and lists[-1]:
@@ -316,9 +318,9 @@ class Brokers:
             lists[-1].append(NewRecord(key, value, now_ms))
         futures = [
             await self._transactional.send_batch(
-                POSITIONS_TOPIC, partition, build_batch(group, codec=self._codec), len(group)
+                tp.topic, tp.partition, build_batch(group, codec=self._codec), len(group)
             )
-            for partition, lists in groups.items()
+            for tp, lists in groups.items()
             for group in lists
         ]
         for future in futures:
@@ -327,46 +329,9 @@ class Brokers:
 
     async def read_positions(self, instance: str, since: Claim | None = None) -> StoredPosition:
         """Return the committed positions of an instance without taking it over."""
-        partitions = await self._position_partitions(refresh=True)
-        ends = await self._offsets(partitions, LATEST_TIMESTAMP)
-        return gather(instance, await self._read(ends), since)
-
-    async def _position_partitions(self, *, refresh: bool = False) -> list[TopicPartition]:
-        known = self._cluster.current.topics.get(POSITIONS_TOPIC)
-        if known is None or not known.partitions or refresh:
-            metadata = await self._cluster.metadata([POSITIONS_TOPIC], refresh=True)
-            known = metadata.topics[POSITIONS_TOPIC]
-        return [TopicPartition(POSITIONS_TOPIC, number) for number in known.partitions]
-
-    async def _read(
-        self, ends: Mapping[TopicPartition, int]
-    ) -> list[tuple[bytes | None, bytes | None]]:
-        """Return the keys and values of all committed position records below `ends`."""
-        starts = await self._offsets(list(ends), EARLIEST_TIMESTAMP)
-        open_ends = {tp: end for tp, end in ends.items() if starts[tp] < end}
-        fetcher = Fetcher(self._cluster, isolation_level=IsolationLevel.READ_COMMITTED)
-        fetcher.assign({tp: starts[tp] for tp in open_ends})
-        found: list[tuple[bytes | None, bytes | None]] = []
-        try:
-            while any(fetcher.position(tp) < end for tp, end in open_ends.items()):
-                for fetched in await fetcher.poll(POLL_MS):
-                    for record in fetched.records:
-                        if record.offset < open_ends[fetched.tp]:
-                            found.append((_octets(record.key), _octets(record.value)))
-        finally:
-            await fetcher.close()
-        return found
-
-    async def _offsets(
-        self, partitions: Sequence[TopicPartition], timestamp: int
-    ) -> dict[TopicPartition, int]:
-        """Return the start or end offset of each log, as a reader of committed records sees it."""
-        found = await self._admin.list_offsets(
-            dict.fromkeys(partitions, timestamp), isolation_level=IsolationLevel.READ_COMMITTED
-        )
-        for at in found.values():
-            raise_for(at.error)
-        return {tp: at.offset for tp, at in found.items()}
+        partitions = await self._positions.partitions(instance, refresh=True)
+        ends = await self._positions.ends(partitions)
+        return gather(instance, await self._positions.read(ends), since)
 
     async def progress_of(
         self, group: str, places: Sequence[TopicPartition]
@@ -395,7 +360,3 @@ def _retrieved(future: "asyncio.Future[Any]") -> None:
     failure."""
     if not future.cancelled():
         future.exception()
-
-
-def _octets(value: bytes | memoryview | None) -> bytes | None:
-    return None if value is None else bytes(value)

@@ -7,8 +7,9 @@ partitions, unless the configuration gives another number.
 
 from collections.abc import Collection
 
-from collector.config.input_section import DEAD_LETTERS_TOPIC, POSITIONS_TOPIC
+from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.settings import CollectorSettings, TopicSettings
+from collector.send.position_topics import GROUP_PARTITIONS, positions_topic
 from protocol.client.admin_types import TopicSpec
 
 INPUT_PARTITIONS = 3  # partitions of an input's topic that the configuration does not mention
@@ -25,8 +26,10 @@ POSITIONS_SETTINGS = {
 def topic_specs(settings: CollectorSettings, routed: Collection[str] = ()) -> list[TopicSpec]:
     """Return the topics that must exist: those of the configuration, the inputs and the
     collector."""
+    group = settings.section.group
+    positions, count = positions_topic(group), 1 if group is None else GROUP_PARTITIONS
     specs = {
-        POSITIONS_TOPIC: TopicSpec(POSITIONS_TOPIC, 1, None, POSITIONS_SETTINGS),
+        positions: TopicSpec(positions, count, None, POSITIONS_SETTINGS),
         DEAD_LETTERS_TOPIC: TopicSpec(DEAD_LETTERS_TOPIC, 1),
     }
     specs |= {name: TopicSpec(name) for name in routed}

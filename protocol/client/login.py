@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from protocol.client.errors import BrokerUnreachable, ClientError, ConnectionLost
+from protocol.client.errors import ClientError, ConnectionLost, EntryRefused
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.sasl import (
     SaslAuthenticateRequest,
@@ -71,7 +71,7 @@ class LoginSettings:
             return file.read(PASSWORD_BYTES_MAX).removesuffix("\n").removesuffix("\r")
 
 
-class LoginRefused(BrokerUnreachable):
+class LoginRefused(EntryRefused):
     """The broker refuses the login, or cannot prove that it knows the user's keys."""
 
 
@@ -120,8 +120,8 @@ class ClientLogin:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise LoginRefused(
-                f"the password of user {self._settings.user} cannot be read from"
-                f" {self._settings.password_file}: {reason}"
+                f"the password of user {self._settings.user} (cluster.security.password) cannot be"
+                f" read from {self._settings.password_file}: {reason}"
             ) from error
         chosen: SaslHandshakeResponse = await connection.request(
             SaslHandshakeRequest(mechanism=mechanism.sasl_name), timeout_ms=timeout_ms
@@ -163,12 +163,18 @@ async def _authenticate(
     )
     if answer.error_code:
         reason = answer.error_message or ErrorCode.of(answer.error_code).name
-        raise LoginRefused(f"{connection.peer} refused the login: {reason}")
+        raise LoginRefused(
+            f"{connection.peer} refused the login: {reason}; compare cluster.security.user and"
+            " cluster.security.password with the user in the cluster"
+        )
     return answer
 
 
 def _choice_text(peer: str, mechanism: Mechanism, chosen: SaslHandshakeResponse) -> str:
     if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         offered = ", ".join(chosen.mechanisms) or "none"
-        return f"{peer} does not offer {mechanism.sasl_name}, only {offered}"
+        return (
+            f"{peer} does not offer {mechanism.sasl_name}, only {offered}; change"
+            " cluster.security.mechanism"
+        )
     return f"{peer} accepts no login: {ErrorCode.of(chosen.error_code).name}"

@@ -55,6 +55,7 @@ PURE = {
         "read/open_events",
         "send/lag_windows",
         "send/outbox",
+        "send/position_topics",
         "send/replaying",
         "text/events",
         "text/fingerprint",

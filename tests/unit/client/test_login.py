@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from protocol.client import login
+from protocol.client.backoff import Backoff
+from protocol.client.cluster import Cluster
 from protocol.client.connection import Connection
-from protocol.client.errors import BrokerUnreachable, ConnectionLost
+from protocol.client.errors import BrokerUnreachable, ConnectionLost, EntryRefused
 from protocol.client.login import ClientLogin, LoginRefused, LoginSettings
+from protocol.client.nodes import LinkSettings, NodeLink
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.metadata import MetadataRequest
@@ -167,11 +170,59 @@ def test_each_login_reads_the_file_of_the_password(tmp_path: Path) -> None:
 
 def test_what_a_broker_refuses_is_told() -> None:
     server = LoginServer()
-    assert refusal(server, "wrong").endswith("refused the login: invalid credentials")
+    assert refusal(server, "wrong").endswith(
+        "refused the login: invalid credentials; compare cluster.security.user and"
+        " cluster.security.password with the user in the cluster"
+    )
     server.refuses_choice = ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert refusal(server).endswith("does not offer SCRAM-SHA-512, only GSSAPI")
+    assert refusal(server).endswith(
+        "does not offer SCRAM-SHA-512, only GSSAPI; change cluster.security.mechanism"
+    )
     server.refuses_choice = ErrorCode.ILLEGAL_SASL_STATE
     assert refusal(server).endswith("accepts no login: ILLEGAL_SASL_STATE")
+
+
+def test_pitfall_36_a_refused_client_waits_longer_each_time() -> None:
+    """A wrong password makes no storm of logins (kafka-python #1892)."""
+    server, now_ms = LoginServer(), [0]
+    waits: list[int] = []
+
+    async def main() -> None:
+        one = ClientLogin(LoginSettings("shop", "wrong"), random.Random(1))
+        backoff = Backoff(1, 2, random.Random(1))
+        async with ScriptedServer(server.answer) as scripted:
+            settings = LinkSettings("test", login=one)
+            link = NodeLink("127.0.0.1", scripted.port, settings, backoff, lambda: now_ms[0])
+            for _ in range(8):
+                with pytest.raises(EntryRefused):
+                    await link.get()
+                assert link.is_backing_off
+                assert isinstance(link.refusal, LoginRefused)
+                waits.append(link.retry_at_ms - now_ms[0])
+                now_ms[0] = link.retry_at_ms
+            await link.close()
+
+    asyncio.run(main())
+    assert all(400 <= wait <= 36_000 for wait in waits), waits
+    assert waits == sorted(waits[:6]) + waits[6:], waits
+    assert waits[-1] > 24_000
+
+
+def test_a_cluster_says_at_once_that_it_cannot_be_entered() -> None:
+    server = LoginServer()
+
+    async def main() -> str:
+        async with ScriptedServer(server.answer) as scripted:
+            login = LoginSettings("shop", "wrong")
+            cluster = Cluster(f"127.0.0.1:{scripted.port}", client_id="test", login=login)
+            try:
+                with pytest.raises(EntryRefused) as caught:
+                    await cluster.start()
+                return str(caught.value)
+            finally:
+                await cluster.close()
+
+    assert "refused the login" in asyncio.run(main())
 
 
 def test_a_server_that_cannot_prove_itself_is_not_believed() -> None:
