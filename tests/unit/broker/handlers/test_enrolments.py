@@ -24,8 +24,8 @@ from protocol.security.acl import CLUSTER_NAME, AclOperation, AclResource
 from protocol.security.scram import Mechanism, salted_password
 from tests.unit.broker.acl_rig import creation
 from tests.unit.broker.login_rig import ITERATIONS, SALT, LoginClient, LoginRig
-from tests.unit.broker.rig import broker_config
 from tests.unit.broker.security.acls import NotedDenials, entry
+from tests.unit.storage.kit import broker_config
 
 USER = "collector.web-7"
 DAY_MS = 24 * 3_600_000
@@ -166,10 +166,11 @@ def test_pitfall_35_of_two_that_use_a_join_file_at_once_one_wins(rig: LoginRig) 
     replaced, so its change is refused."""
     first, second = entered(rig), entered(rig)
     first.send(changing(upsertion("of the first")), 0)
-    assert not first.is_closed, "the change is not committed yet"
+    open_before = [not client.is_closed for client in (first, second)]
     assert code_of(second.ask(changing(upsertion("of the second")), 0)) is REFUSED
     commit(rig)
-    assert first.is_closed and second.is_closed
+    closed_after = [client.is_closed for client in (first, second)]
+    assert (open_before, closed_after) == ([True, True], [True, True])
     entered(rig, "of the first")
     assert rig.connect().log_in(USER, "of the second").error_code == FAILED
 
