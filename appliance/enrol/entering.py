@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -156,13 +156,20 @@ async def look(target: MillTarget, secret: str) -> MillSeen:
             )
         except (ClientError, ApiError) as error:
             raise CommandError(f"{connection.peer}: {error}", Exit.UNREACHABLE) from error
+    advertised = {one.node_id: (one.host, one.port) for one in metadata.brokers}
+    unreachable = await dial_all(target, secret, advertised)
+    return MillSeen(metadata.cluster_id or "", len(advertised), unreachable)
+
+
+async def dial_all(
+    target: MillTarget, secret: str, advertised: Mapping[int, Address]
+) -> list[UnreachableBroker]:
+    """Log in at each broker under the address that it advertises. Return those that this host
+    cannot reach."""
     unreachable = []
-    for broker in sorted(metadata.brokers, key=lambda one: one.node_id):
-        address = broker.host, broker.port
+    for node_id, (host, port) in sorted(advertised.items()):
         try:
-            (await _open(target, address, secret)).close()
+            (await _open(target, (host, port), secret)).close()
         except BrokerUnreachable as error:
-            unreachable.append(
-                UnreachableBroker(broker.node_id, f"{broker.host}:{broker.port}", str(error))
-            )
-    return MillSeen(metadata.cluster_id or "", len(metadata.brokers), unreachable)
+            unreachable.append(UnreachableBroker(node_id, f"{host}:{port}", str(error)))
+    return unreachable

@@ -1,0 +1,154 @@
+"""A collector on another host: enrolled, joined, run, killed, and revoked. Lines arrive once.
+
+The other host is another folder on this machine. It reaches the mill only by the listener NET.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from appliance.mill.home import CODE
+from tests.e2e.mill import TempMill, temp_mill
+from tests.harness.collector import TopicReader
+from tests.harness.ports import free_ports
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+MILL = """
+network: {open: [kafka], names: [localhost], login: users}
+cluster: {brokers: 1}
+collector: {inputs: []}
+stream: {metrics: []}
+sinks: {mysql: null}
+monitor: {listen: 127.0.0.1:8090}
+topics: [{name: logs.access, partitions: 2}]
+"""
+ENVIRONMENT = {key: one for key, one in os.environ.items() if not key.startswith("MILLRACE_")}
+
+
+class Host:
+    """Another host: a folder in which only `join` and `collector run` are used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "configs" / "millrace.yaml"
+        self.log = folder.with_suffix(".log")
+        self.environ = {**ENVIRONMENT, "MILLRACE_HOME": str(folder)}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "appliance", *words]
+        return subprocess.run(
+            command, cwd=CODE, env=self.environ, capture_output=True, text=True, timeout=120
+        )
+
+    @contextmanager
+    def collector(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run `collector run` in front, with its output in the log."""
+        command = [sys.executable, "-m", "appliance", "collector", "run"]
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(command, cwd=CODE, env=self.environ, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def write(self, lines: range) -> None:
+        """Append numbered lines to a watched file."""
+        with (self.folder / "watched" / "access" / "a.log").open("a") as file:
+            file.writelines(f"line {number}\n" for number in lines)
+
+
+def counted(reader: TopicReader) -> Counter[bytes]:
+    """Return how often each line is in the topic."""
+    return Counter(value for _, _, value in reader.poll())
+
+
+def expected(count: int) -> Counter[bytes]:
+    return Counter(b"line %d" % number for number in range(count))
+
+
+def enrolled(mill: TempMill) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = json.loads(mill.run("enrol", "list", "--json").out)["data"]
+    return rows
+
+
+def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
+    net = free_ports(1)
+    password = tmp_path / "password"
+    password.write_text("of an administrator\n")
+    host = Host(tmp_path / "host")
+    with temp_mill(tmp_path / "mill") as mill:
+        mill.write_config(MILL)
+        config = mill.home.config_file
+        config.write_text(config.read_text().replace("ports: {", f"ports: {{net: {net}, "))
+        mill.up()
+        out = ("--out", str(tmp_path))
+        early = mill.run("enrol", "collector", "web-07", *out)
+        assert early.code == 3 and "`./millrace user add admin`" in early.err
+        mill.run("user", "add", "admin", "--password-file", str(password))
+        made = mill.run("enrol", "collector", "web-07", "--group", "web", *out)
+        assert made.code == 0, made.err
+        file = tmp_path / "web-07.join"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        twice = mill.run("enrol", "collector", "web-07", *out)
+        assert twice.code == 3 and "--again" in twice.err
+        (row,) = enrolled(mill)
+        assert (row["name"], row["group"], row["state"]) == ("web-07", "web", "waiting")
+
+        checked = host.run("join", str(file), "--check")
+        assert checked.returncode == 0 and "1 broker can be reached" in checked.stderr, checked
+        joined = host.run("join", str(file))
+        assert joined.returncode == 0, joined.stderr
+        assert f"delete {file}" in joined.stderr and "millrace collector run" in joined.stderr
+        secrets = host.folder / "data" / "secrets" / "collector"
+        assert stat.S_IMODE((secrets / "password").stat().st_mode) == 0o600
+        assert enrolled(mill)[0]["state"] == "joined"
+        other = Host(tmp_path / "other")
+        refused = other.run("join", str(file))
+        assert refused.returncode == 3 and "used, has expired or was revoked" in refused.stderr
+
+        host.config.write_text(host.config.read_text() + f"ports: {{collector: {free_ports(1)}}}\n")
+        reader = TopicReader(mill.bootstrap(1), "logs.access", range(2))
+        host.write(range(2_000))
+        with host.collector() as process:
+            wait_until(lambda: counted(reader) == expected(2_000), 60, "the first lines")
+            host.write(range(2_000, 4_000))
+            process.send_signal(signal.SIGKILL)
+        with host.collector() as process:
+            wait_until(lambda: counted(reader) == expected(4_000), 60, "the lines after a kill")
+            renewed = host.run("join", "--renew")
+            assert renewed.returncode == 0, renewed.stderr
+            host.write(range(4_000, 5_000))
+            wait_until(lambda: counted(reader) == expected(5_000), 60, "the lines after a renewal")
+            revoked = mill.run("enrol", "revoke", "web-07", "--yes")
+            assert revoked.code == 0, revoked.err
+            host.write(range(5_000, 6_000))
+            wait_until(lambda: "refused the login" in host.log.read_text(), 60, "the log says why")
+            assert process.poll() is None
+        lost = host.run("join", "--check")
+        assert lost.returncode == 3 and "was revoked" in lost.stderr
+        assert counted(reader) == expected(5_000)
+        assert enrolled(mill) == []
+        again = mill.run("enrol", "collector", "web-07", "--group", "web", *out)
+        assert again.code == 0, again.err
+        assert host.run("join", str(file)).returncode == 0
+        with host.collector():
+            wait_until(
+                lambda: counted(reader) == expected(6_000), 60, "the lines after a revocation"
+            )
+        shown = host.log.read_text() + joined.stderr + renewed.stderr
+        assert (secrets / "password").read_text().strip() not in shown
+        reader.close()
