@@ -24,6 +24,7 @@ from appliance.output import CommandError, Exit, counted, tell
 from protocol.units import format_moment_ms, parse_duration_ms
 
 if TYPE_CHECKING:
+    from appliance.config.model import MillConfig
     from appliance.enrol.mill_side import Enrolment
     from protocol.client.admin_types import TopicSpec
 
@@ -75,7 +76,7 @@ def collector(
     asked = _asked(group, topic or (), topics or (), expires, again)
     mill = context.mill_as_it_runs()
     entry = mill_side.entry_of(mill.config, mill.home)
-    specs = _topics_of_the_mill()
+    specs = _topics_of(mill.config)
     with_cluster(None, timeout, mill_side.refuse_shut)
     if not again:
         with_cluster(None, timeout, lambda cluster: mill_side.refuse_known(cluster, names))
@@ -178,15 +179,16 @@ def _asked(
     return Enrolment(group, rights or None, valid_ms, again)
 
 
-def _topics_of_the_mill() -> "dict[str, TopicSpec]":
-    """Return the topics of the collector's section and of `topics:`, as the mill makes them."""
-    from appliance.mill.settings import collector_wish
+def _topics_of(config: "MillConfig") -> "dict[str, TopicSpec]":
+    """Return the topics of the configuration, as the mill makes them."""
+    from appliance.mill.settings import topics_for
     from protocol.client.admin_types import TopicSpec
 
-    wish = collector_wish(context.mill_as_it_runs())
+    listed = [one.name for one in config.topics]
+    names = dict.fromkeys((*config.collector.topics, *config.stream.topics, *listed))
     return {
         one["name"]: TopicSpec(one["name"], one["partitions"], one["replication"], one["settings"])
-        for one in wish["topics"]
+        for one in topics_for(config, tuple(names))
     }
 
 

@@ -42,6 +42,7 @@ def check_all(
         (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
         (check_network, (("network",), ("cluster", "bootstrap_servers"))),
         (_check_ports, (("cluster", "brokers"),)),
+        (_check_sinks, (("cluster", "bootstrap_servers"), ("stream", "metrics"), ("sinks",))),
         (check_metrics, ()),
     ]
     if not _touch(wrong, (("collector", "inputs"),)):
@@ -70,6 +71,12 @@ def notes_on(config: MillConfig) -> tuple[str, ...]:
             " existing cluster, so change its settings there",
         )
     return ()
+
+
+def _check_sinks(config: MillConfig, document: Document) -> None:
+    if config.sinks.redis is None and config.sinks.mysql is None and not config.only_collects:
+        found, expected = "redis: null and mysql: null", "at least one sink"
+        document.add(("sinks",), found, expected)
 
 
 def _check_brokers(config: MillConfig, document: Document) -> None:

@@ -144,17 +144,19 @@ async def enrol(
 ) -> JoinFile:
     """Make the user of a collector with everything that it needs, and return its join file.
 
-    `topics` are the topics of the mill's configuration, which are created as it says. The user
-    comes last, so nobody can log in before the ACLs are complete. Raises CommandError and ApiError.
+    `topics` are the topics of the mill's configuration. Those that the collector may write are
+    created as it says, because the collector can create none. The user comes last, so nobody can
+    log in before the ACLs are complete. Raises CommandError and ApiError.
     """
     user = user_of(name)
     principal = USER_PREFIX + user
     present = await describe_acls(cluster, AclFilter(principal=principal))
     rights = _rights(asked, rights_in(present))
-    named = [one.name for one in rights.topics if not one.is_prefix]
-    await Admin(cluster).ensure_topics(
-        [*own_topics(rights.group), *(topics.get(one) or TopicSpec(one) for one in named)]
-    )
+    example = example_topic(rights, [*topics])
+    named = [example, *(one.name for one in rights.topics if not one.is_prefix)]
+    named += [topic for topic in topics if any(right.covers(topic) for right in rights.topics)]
+    wanted_topics = [topics.get(one) or TopicSpec(one) for one in dict.fromkeys(named)]
+    await Admin(cluster).ensure_topics([*own_topics(rights.group), *wanted_topics])
     wanted = acls_of(name, rights)
     if gone := [AclFilter(*one) for one in present if one not in wanted]:
         await delete_acls(cluster, gone)
@@ -183,7 +185,7 @@ async def enrol(
         mechanism=MECHANISM,
         secret=secret,
         ends_ms=ends_ms,
-        topic=example_topic(rights, [*topics]),
+        topic=example,
         commit_interval_ms=commit_interval_ms(count),
     )
 

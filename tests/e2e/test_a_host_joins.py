@@ -124,7 +124,7 @@ def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
         reader = TopicReader(mill.bootstrap(1), "logs.access", range(2))
         host.write(range(2_000))
         with host.collector() as process:
-            wait_until(lambda: counted(reader) == expected(2_000), 60, "the first lines")
+            wait_until(lambda: counted(reader) == expected(2_000), 120, "the first lines")
             host.write(range(2_000, 4_000))
             process.send_signal(signal.SIGKILL)
         with host.collector() as process:
