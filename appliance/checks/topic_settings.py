@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from appliance.checks.startup import Check, CheckLevel
 from appliance.kafka.session import TIMEOUT_MS, open_cluster, run
-from appliance.mill.entry import ClusterEntry, cluster_entry
+from appliance.mill.entry import cluster_entry
 from appliance.mill.settings import Mill, topics_for
 from appliance.output import CommandError
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
 from protocol.client.topic_details import describe_topics
+from protocol.security.cluster_security import ClusterEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from appliance.mill.home import Home
 from appliance.output import CommandError, Exit, out, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from appliance.mill.entry import ClusterEntry
     from appliance.mill.settings import Mill
     from protocol.client.cluster import Cluster
+    from protocol.security.cluster_security import ClusterEntry
 
 Row = dict[str, Any]
 
@@ -67,7 +67,8 @@ def asked_cluster(bootstrap: str | None) -> "ClusterEntry":
 
     Another cluster is never sent the login of `cluster.security`.
     """
-    from appliance.mill.entry import ClusterEntry, cluster_entry
+    from appliance.mill.entry import cluster_entry
+    from protocol.security.cluster_security import ClusterEntry
 
     if bootstrap:
         return ClusterEntry(bootstrap)

@@ -21,8 +21,8 @@ from appliance.output import CommandError, Exit, print_json, print_table, say
 from collector.send.replaying import LetterPlace, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:
-    from appliance.mill.entry import ClusterEntry
     from protocol.client.cluster import Cluster
+    from protocol.security.cluster_security import ClusterEntry
 
 EDITS_BYTES_MAX = 512 << 20
 WOULD_BE = "put back"

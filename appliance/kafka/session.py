@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from appliance.mill.entry import ClusterEntry
 from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable, ClientError, EntryRefused, RequestTimedOut
 from protocol.client.security import cluster_of
 from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.security.cluster_security import ClusterEntry
 
 TIMEOUT_MS = 10_000
 

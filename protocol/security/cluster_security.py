@@ -21,3 +21,14 @@ class ClusterSecurity:
     """The file that has the password in its only line. It is read again for each login, so a
     changed password needs no restart. Either this or `password` is set if there is a user."""
     mechanism: str = "SCRAM-SHA-512"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEntry:
+    """The bootstrap servers of a cluster, and its TLS and login; None if it has neither."""
+
+    servers: str
+    security: ClusterSecurity | None = None
+
+    def __str__(self) -> str:
+        return self.servers

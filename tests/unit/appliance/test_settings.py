@@ -11,7 +11,7 @@ import pytest
 
 from appliance.config.load import load_text
 from appliance.launch.run import UnknownPart, become, settings_descriptor
-from appliance.mill.entry import ClusterEntry, cluster_entry
+from appliance.mill.entry import cluster_entry
 from appliance.mill.home import find_home
 from appliance.mill.init import initialise, read_secret
 from appliance.mill.parts import Placement
@@ -19,7 +19,7 @@ from appliance.mill.settings import Mill, encode_settings, settings_for, stream_
 from broker.config import BrokerConfig
 from collector.config.settings import CollectorSettings
 from monitor.config.settings import MonitorSettings
-from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
 from stream.config.settings import StreamSettings
 from tests.harness.certificates import new_test_authority
 
