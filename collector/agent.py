@@ -30,6 +30,7 @@ from collector.send.lag_watch import LagWatch
 from collector.send.outbox import SendQueues
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
+from collector.send.rights import NotAllowed
 from collector.send.tenure import Tenure
 from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import ForwardClock
@@ -100,6 +101,8 @@ class Agent:
         """The reason why the cluster cannot be reached, with the time since when; None if it is
         reached.
         """
+        self.denied: str | None = None
+        """The right without which the collector cannot start; None if it has all of them."""
         self._wanted_settings: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._rate_at_ms = 0
@@ -277,11 +280,15 @@ class Agent:
             except (ClientError, ApiError) as error:
                 since = format_moment_ms(since_ms)
                 servers = self.settings.bootstrap_servers
-                self.unreached = f"{servers} not reached since {since}: {error}"
+                is_denied = isinstance(error, NotAllowed)
+                self.denied = str(error) if is_denied else None
+                self.unreached = (
+                    None if is_denied else f"{servers} not reached since {since}: {error}"
+                )
                 logger.warning("cluster not reached, trying again", extra=fields(reason=str(error)))
                 self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
-        self.unreached = None
+        self.unreached = self.denied = None
         return not self._stopping
 
     async def _connect(self) -> None:

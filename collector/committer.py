@@ -68,7 +68,7 @@ class Committer:
         on_refusal: Callable[[Exception], None],
     ):
         self.lost: Exception | None = None
-        self.refused: dict[TopicPartition, str] = {}
+        self.refused: dict[TopicPartition, Exception] = {}
         """The outbox queues that brokers refused, by partition, each with the reason."""
         self.unclear: str | None = None
         """The reason why the result of the open transaction is unknown; None if it is known."""
@@ -242,7 +242,7 @@ class Committer:
         for place, reason in faults.items():
             self._outbox.suspect(place, now_ms)
             self._counters["batches_refused"] += 1
-            self.refused[place] = str(reason)
+            self.refused[place] = reason
             self._on_refusal(reason)
         if not faults:
             self._resume_at_ms = now_ms + self._backoff.next_ms()
@@ -270,7 +270,9 @@ class Committer:
         silent = {sent.batch.place for sent in self._sent if not sent.is_acknowledged}
         is_one_of_many = silent != {sent.batch.place for sent in self._sent}
         if is_one_of_many or self._failures or self._outbox.is_trial:
-            faults = {place: TimeoutError("no acknowledgement in time") for place in silent}
+            why = next(filter(None, map(_cause_of, self._sent)), None)
+            why = why or TimeoutError("no acknowledgement in time")
+            faults = dict.fromkeys(silent, why)
         return faults
 
     def _committed(self) -> None:
@@ -303,6 +305,13 @@ def commit_bytes(held_bytes_max: int) -> int:
     It is a part of the memory for lines, so that reading can continue during the commit.
     """
     return held_bytes_max // COMMIT_SHARE
+
+
+def _cause_of(sent: _Sent) -> Exception | None:
+    """Return why the transaction failed of which the batch was a part; None if it is unknown."""
+    error = _error_of(sent.future)
+    cause = None if error is None else error.__cause__
+    return cause if isinstance(cause, Exception) else None
 
 
 def _is_good(future: "asyncio.Future[BatchMetadata]") -> bool:

@@ -32,6 +32,8 @@ from collector.send.lag_windows import ReadProgress
 from collector.send.outbox import SendBatch
 from collector.send.position_log import PositionLog
 from collector.send.positions import Records, StoredPosition, gather
+from collector.send.rights import NotAllowed, denial_of, topic_denied, transactions_denied
+from collector.send.topic_access import START_TIMEOUT_MS, TopicAccess
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
@@ -55,7 +57,6 @@ REQUEST_TIMEOUT_MS = 10_000
 A frozen broker keeps its connections open, so only this limit ends the wait. It is a third of the
 default in Kafka's clients, because live lines must not wait longer than a broker's session lasts.
 """
-START_TIMEOUT_MS = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class Brokers:
 
     def __init__(self, settings: CollectorSettings, name: str):
         self._settings = settings
+        self.user = None if settings.security is None else settings.security.user
+        """The user as whom the collector logs in; None if it does not log in."""
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
         self._cluster = cluster_of(
@@ -78,7 +81,7 @@ class Brokers:
         self._instance = ""
         """The instance that was taken over."""
         self._producer: Producer | None = None
-        self._limits: dict[str, int] = {}
+        self._topics = TopicAccess(self._cluster, self._admin, self.user, self._positions.topic)
         self._routed: dict[str, None] = {}
         """The topics that templates have named, in the order of their creation."""
         self._ready: set[str] = set()
@@ -101,17 +104,19 @@ class Brokers:
             raise
 
     async def prepare(self) -> None:
-        """Create the missing topics, and read the batch limits of all topics. Raises ClientError or
-        ApiError. The call can be repeated safely."""
-        await self.ensure_topics()
-        await self.learn_limits(self._written)
-        self._ready.update(self._written)
+        """Create the missing topics, and read the batch limits of all topics. Files of topics that
+        are not accessible wait. Raises ClientError or ApiError. The call can be repeated safely."""
+        denied = await self.ensure_topics()
+        topics = [name for name in self._written if name not in denied]
+        await self.learn_limits(topics)
+        self._ready.update(topics)
 
     async def make_topics(self, names: Collection[str]) -> None:
         """Create the missing topics that templates named, and read their batch limits. Raises
         ClientError or ApiError. In that case no line can be sent to any of these topics."""
         specs = routed_specs(self._settings, names)
-        await self._admin.ensure_topics(specs, timeout_ms=START_TIMEOUT_MS)
+        if denied := await self._topics.ensure(specs):
+            raise NotAllowed("; ".join(denied.values()))
         fresh = [name for name in names if name not in self._written]
         self._routed |= dict.fromkeys(fresh)
         try:
@@ -142,11 +147,20 @@ class Brokers:
             transactional_id=self._name,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
-        await self._producer.start()
-        await self._producer.init_transactions()
-        self._instance = instance
-        ends = await self._claim(instance, claim, host)
-        records = await self._positions.read(ends)
+        try:
+            await self._producer.start()
+            await self._producer.init_transactions()
+            self._instance = instance
+            ends = await self._claim(instance, claim, host)
+            records = await self._positions.read(ends)
+        except (ClientError, ApiError) as error:
+            code = denial_of(error)
+            if code is None:
+                raise
+            if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                raise NotAllowed(transactions_denied(self.user, self._name)) from error
+            topic = self._positions.topic
+            raise NotAllowed(topic_denied(self.user, topic, "read,write")) from error
         return gather(instance, records, since)
 
     async def _claim(self, instance: str, claim: Claim, host: str) -> dict[TopicPartition, int]:
@@ -199,11 +213,14 @@ class Brokers:
         if producer is not None:
             await producer.close(timeout_ms)
 
-    async def ensure_topics(self) -> None:
-        """Create the topics that are missing."""
-        await self._admin.ensure_topics(
-            topic_specs(self._settings, self._routed), timeout_ms=START_TIMEOUT_MS
-        )
+    async def ensure_topics(self) -> dict[str, str]:
+        """Create the topics that are missing. Return the topics for lines that are not accessible,
+        each with the reason. Raises NotAllowed if the collector cannot work without a topic."""
+        denied = await self._topics.ensure(topic_specs(self._settings, self._routed))
+        for name in (self._positions.topic, DEAD_LETTERS_TOPIC):
+            if name in denied:
+                raise NotAllowed(denied[name])
+        return denied
 
     @property
     def _written(self) -> list[str]:
@@ -223,7 +240,7 @@ class Brokers:
         limit that was set explicitly is kept. If the cluster refuses to raise a limit, the limit
         stays."""
         names = await self._present() if topics is None else topics
-        unset = await self._ask_limits(names)
+        unset = await self._topics.read_limits(names)
         raised = to_raise(wanted_limits(self._settings.section, self._routed), unset)
         if not raised:
             return
@@ -240,27 +257,11 @@ class Brokers:
                 "could not raise max.message.bytes, so the longest lines are overlong",
                 extra=fields(topics=",".join(raised), reason=str(error)),
             )
-        await self._ask_limits(names)
-
-    async def _ask_limits(self, names: Collection[str]) -> dict[str, int]:
-        """Store the batch limits of topics, and return the limits that are defaults."""
-        unset: dict[str, int] = {}
-        found = await self._admin.describe_configs(
-            [ConfigResource.topic(name) for name in names],
-            [MAX_MESSAGE_BYTES],
-            timeout_ms=START_TIMEOUT_MS,
-        )
-        for resource, entries in found.items():
-            entry = entries.get(MAX_MESSAGE_BYTES)
-            value = DEFAULT_MESSAGE_BYTES if entry is None else int(entry.value or 0)
-            self._limits[resource.name] = value
-            if entry is not None and entry.is_default:
-                unset[resource.name] = value
-        return unset
+        await self._topics.read_limits(names)
 
     def batch_limit(self, topic: str) -> int:
         """Return the most bytes that the records of one batch can take, uncompressed."""
-        limit = min(self._limits.get(topic, DEFAULT_MESSAGE_BYTES), REQUEST_BYTES_MAX)
+        limit = min(self._topics.limits.get(topic, DEFAULT_MESSAGE_BYTES), REQUEST_BYTES_MAX)
         return max(limit - BATCH_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES)
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition | None:

@@ -57,6 +57,7 @@ PURE = {
         "send/outbox",
         "send/position_topics",
         "send/replaying",
+        "send/rights",
         "text/events",
         "text/fingerprint",
         "text/holes",
