@@ -26,9 +26,11 @@ from appliance.kafka.acls import super_users
 from appliance.mill.home import Home
 from appliance.mill.parts import broker_ids
 from appliance.output import CommandError, Exit
+from collector.config.limits import MAX_MESSAGE_BYTES, to_raise, wanted_limits
+from collector.config.settings import CollectorSection
 from protocol.client.acl_admin import create_acls, delete_acls, describe_acls
 from protocol.client.admin import Admin
-from protocol.client.admin_types import TopicSpec
+from protocol.client.admin_types import ConfigResource, TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.user_admin import (
     describe_enrolments,
@@ -156,7 +158,9 @@ async def enrol(
     named = [example, *(one.name for one in rights.topics if not one.is_prefix)]
     named += [topic for topic in topics if any(right.covers(topic) for right in rights.topics)]
     wanted_topics = [topics.get(one) or TopicSpec(one) for one in dict.fromkeys(named)]
-    await Admin(cluster).ensure_topics([*own_topics(rights.group), *wanted_topics])
+    admin = Admin(cluster)
+    await admin.ensure_topics([*own_topics(rights.group), *wanted_topics])
+    await _raise_limits(admin, [one.name for one in wanted_topics])
     wanted = acls_of(name, rights)
     if gone := [AclFilter(*one) for one in present if one not in wanted]:
         await delete_acls(cluster, gone)
@@ -188,6 +192,29 @@ async def enrol(
         topic=example,
         commit_interval_ms=commit_interval_ms(count),
     )
+
+
+async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:
+    """Let topics take the longest line of an input with default settings. A limit that was set is
+    kept. The mill's own collector does the same for its topics, and a collector on another host may
+    change no settings."""
+    section = CollectorSection.model_validate(
+        {"inputs": [{"paths": ["watched/**"], "topic": one} for one in topics]}
+    )
+    wanted = wanted_limits(section)
+    resources = [ConfigResource.topic(one) for one in wanted]
+    unset: dict[str, int] = {}
+    for resource, entries in (await admin.describe_configs(resources, [MAX_MESSAGE_BYTES])).items():
+        entry = entries.get(MAX_MESSAGE_BYTES)
+        if entry is not None and entry.is_default:
+            unset[resource.name] = int(entry.value or 0)
+    if raised := to_raise(wanted, unset):
+        await admin.alter_configs(
+            {
+                ConfigResource.topic(topic): {MAX_MESSAGE_BYTES: str(limit)}
+                for topic, limit in raised.items()
+            }
+        )
 
 
 def _rights(asked: Enrolment, present: CollectorRights | None) -> CollectorRights:

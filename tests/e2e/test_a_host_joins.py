@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from appliance.mill.home import CODE
+from protocol.status import fetch_status
 from tests.e2e.mill import TempMill, temp_mill
 from tests.harness.collector import TopicReader
 from tests.harness.ports import free_ports
@@ -45,6 +46,7 @@ class Host:
         self.folder = folder
         self.config = folder / "configs" / "millrace.yaml"
         self.log = folder.with_suffix(".log")
+        self.port = free_ports(1)
         self.environ = {**ENVIRONMENT, "MILLRACE_HOME": str(folder)}
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +66,10 @@ class Host:
         finally:
             process.kill()
             process.wait()
+
+    def problems(self) -> object:
+        """Return what the collector's status names as problems."""
+        return fetch_status("127.0.0.1", self.port, 5).problems
 
     def write(self, lines: range) -> None:
         """Append numbered lines to a watched file."""
@@ -120,7 +126,7 @@ def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
         refused = other.run("join", str(file))
         assert refused.returncode == 3 and "used, has expired or was revoked" in refused.stderr
 
-        host.config.write_text(host.config.read_text() + f"ports: {{collector: {free_ports(1)}}}\n")
+        host.config.write_text(host.config.read_text() + f"ports: {{collector: {host.port}}}\n")
         reader = TopicReader(mill.bootstrap(1), "logs.access", range(2))
         host.write(range(2_000))
         with host.collector() as process:
@@ -136,7 +142,9 @@ def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
             revoked = mill.run("enrol", "revoke", "web-07", "--yes")
             assert revoked.code == 0, revoked.err
             host.write(range(5_000, 6_000))
-            wait_until(lambda: "refused the login" in host.log.read_text(), 60, "the log says why")
+            wait_until(
+                lambda: "refused the login" in str(host.problems()), 60, "the status says why"
+            )
             assert process.poll() is None
         lost = host.run("join", "--check")
         assert lost.returncode == 3 and "was revoked" in lost.stderr
