@@ -55,13 +55,15 @@ def join(
         if check:
             _check_with_file(parsed, as_json)
         else:
-            _join(files, parsed, file, as_json)
+            with files.locked():
+                _join(files, parsed, file, as_json)
         return
     target = _joined_target(files)
     if check:
         _check_joined(files, target, as_json)
     else:
-        _renew(files, target, as_json)
+        with files.locked():
+            _renew(files, target, as_json)
 
 
 def _read(file: str) -> "JoinFile":

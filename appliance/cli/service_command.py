@@ -10,6 +10,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
+from appliance.config.collecting import only_collects
 from appliance.machine.files import write_atomically
 from appliance.machine.service import (
     PathNotFit,
@@ -59,7 +60,7 @@ def install_service(
         config_file=home.config_file,
         user=account if is_system else None,
         is_system=is_system,
-        only_collects=mill.config.only_collects,
+        only_collects=only_collects(mill.config),
     )
     try:
         text = unit_text(service)
@@ -88,7 +89,7 @@ def install_service(
 
 
 def _command(home: Home) -> Path:
-    """Return the `millrace` of this clone, or the one that pip has installed beside Python."""
+    """Return the command of this clone, or the command that pip has installed beside Python."""
     own = home.code / "millrace"
     return own if own.exists() else Path(sys.executable).with_name("millrace")
 

@@ -6,6 +6,7 @@ run, so that the user sees every fault.
 
 from collections.abc import Callable, Collection
 
+from appliance.config.collecting import check_sinks
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
 from appliance.config.links import check_links
@@ -42,7 +43,7 @@ def check_all(
         (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
         (check_network, (("network",), ("cluster", "bootstrap_servers"))),
         (_check_ports, (("cluster", "brokers"),)),
-        (_check_sinks, (("cluster", "bootstrap_servers"), ("stream", "metrics"), ("sinks",))),
+        (check_sinks, (("cluster", "bootstrap_servers"), ("stream", "metrics"), ("sinks",))),
         (check_metrics, ()),
     ]
     if not _touch(wrong, (("collector", "inputs"),)):
@@ -71,12 +72,6 @@ def notes_on(config: MillConfig) -> tuple[str, ...]:
             " existing cluster, so change its settings there",
         )
     return ()
-
-
-def _check_sinks(config: MillConfig, document: Document) -> None:
-    if config.sinks.redis is None and config.sinks.mysql is None and not config.only_collects:
-        found, expected = "redis: null and mysql: null", "at least one sink"
-        document.add(("sinks",), found, expected)
 
 
 def _check_brokers(config: MillConfig, document: Document) -> None:

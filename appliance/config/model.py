@@ -422,15 +422,3 @@ class MillConfig(_FileModel):
         description="the ports of the mill's own parts, on 127.0.0.1",
         examples=[{"redis": 6480}],
     )
-
-    @property
-    def only_collects(self) -> bool:
-        """True for a host whose only part is a collector, which sends to the mill of another
-        host."""
-        sinks = self.sinks
-        return (
-            self.cluster.bootstrap_servers is not None
-            and not self.stream.metrics
-            and sinks.mysql is None
-            and sinks.redis is None
-        )

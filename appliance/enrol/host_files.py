@@ -4,8 +4,11 @@ They are in `data/secrets/collector`, with mode 0600. `joined.json` is written f
 never has a password without the id of its cluster.
 """
 
+import fcntl
 import json
-from contextlib import suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +42,20 @@ class HostFiles:
         self.folder = home.part_secrets(PART)
         self._home = home
         self._machine_id_file = machine_id_file
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second `join` of this host out. Two could replace each other's pending password
+        while one of them is on its way to the brokers. Raises CommandError."""
+        self._make_folder()
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, PRIVATE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise CommandError("another `join` of this host is running") from error
+        finally:
+            os.close(descriptor)
 
     def machine_id(self) -> str | None:
         """Return the id of this machine; None if it has none."""

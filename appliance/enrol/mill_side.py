@@ -1,5 +1,6 @@
 """The mill's side of an enrolment: make the user of a collector, list the users, and revoke one."""
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from protocol.security.acl import USER_PREFIX, AclEntry, AclFilter
 from protocol.security.scram import Mechanism
 
 SECRET_BYTES = 32
+LOOKS_MAX = 50
+LOOK_EVERY_S = 0.1
 MECHANISM = Mechanism.SHA_512
 """The mechanism of enrolled users. It is the only one, because only our client logs in so."""
 
@@ -57,7 +60,7 @@ class MillEntry:
 
     addresses: tuple[str, ...]
     ca: str | None
-    """The CA in PEM format; None: one that every machine trusts."""
+    """The CA in PEM format; None: every machine trusts the certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ async def enrol(
     """Make the user of a collector with everything that it needs, and return its join file.
 
     `topics` are the topics of the mill's configuration. Those that the collector may write are
-    created as it says, because the collector can create none. The user comes last, so nobody can
+    created as it says, because the collector can create none. The user comes last, so no host can
     log in before the ACLs are complete. Raises CommandError and ApiError.
     """
     user = user_of(name)
@@ -168,14 +171,15 @@ async def enrol(
     for mechanism in (await describe_users(cluster, [user])).get(user, {}):
         if mechanism is not MECHANISM:
             await remove_credential(cluster, user, mechanism)
+    before = (await describe_enrolments(cluster, [user])).get(user, {}).get(MECHANISM, 0)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     await set_password(cluster, user, secret, MECHANISM, enrolment_ms=asked.valid_ms)
-    ends_ms = (await describe_enrolments(cluster, [user])).get(user, {}).get(MECHANISM, 0)
-    if not ends_ms:
+    ends_ms = await _end_of(cluster, user, before)
+    if ends_ms is None:
         await users.remove(cluster, user)
         raise CommandError(
-            "a broker of an earlier version does not know join files, so nobody was enrolled:"
-            " restart the brokers with this version first (`./millrace upgrade`)",
+            "the brokers did not store the end of the join file, so no host was enrolled: restart"
+            " brokers of an earlier version with this one first (`./millrace upgrade`)",
             Exit.CONDITION,
         )
     count = len(names_of([*await describe_users(cluster)]))
@@ -192,6 +196,21 @@ async def enrol(
         topic=example,
         commit_interval_ms=commit_interval_ms(count),
     )
+
+
+async def _end_of(cluster: Cluster, user: str, before: int) -> int | None:
+    """Return the wall time in milliseconds at which a new join file expires; None if the brokers
+    have written a lasting credential. `before` is the end of an earlier join file, or 0.
+
+    The broker that answers can be behind the controller, so this asks until it has caught up.
+    """
+    for attempt in range(LOOKS_MAX):
+        if attempt:
+            await asyncio.sleep(LOOK_EVERY_S)
+        found = (await describe_enrolments(cluster, [user])).get(user, {})
+        if (ends_ms := found.get(MECHANISM, 0)) and ends_ms != before:
+            return ends_ms
+    return None
 
 
 async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:

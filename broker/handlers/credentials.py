@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 from broker.cluster.metadata import Metadata
@@ -9,6 +10,7 @@ from broker.handlers.rights import order_code
 from broker.metadata.credential_records import CredentialKey
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
 from protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -20,6 +22,8 @@ from protocol.messages.scram import (
 )
 from protocol.security.acl import AclOperation
 from protocol.security.scram import ScramCredential
+
+logger = logging.getLogger(__name__)
 
 
 class CredentialHandlers:
@@ -75,7 +79,14 @@ class CredentialHandlers:
         login = call.session.login
         used = None if login is None else login.credential
         request.login_key = b"" if used is None else used.stored_key
-        self._metadata.submit(request, call.answer, refused, *call.asker)
+        user, peer = call.session.rights.user, call.session.peer
+
+        def altered(response: AlterUserScramCredentialsResponse) -> None:
+            if used is not None and used.is_enrolment and not response.results[0].error_code:
+                logger.info("a host has joined", extra=fields(user=user, peer=peer))
+            call.answer(response)
+
+        self._metadata.submit(request, altered, refused, *call.asker)
 
 
 def _key(entry: tuple[CredentialKey, ScramCredential]) -> CredentialKey:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.enrol.join_file import parse
 from appliance.mill.home import CODE
 from protocol.status import fetch_status
 from tests.e2e.mill import TempMill, temp_mill
@@ -67,6 +68,10 @@ class Host:
             process.kill()
             process.wait()
 
+    def secret(self, name: str) -> Path:
+        """Return a file with a secret, or the record of the cluster."""
+        return self.folder / "data" / "secrets" / "collector" / name
+
     def problems(self) -> object:
         """Return what the collector's status names as problems."""
         return fetch_status("127.0.0.1", self.port, 5).problems
@@ -91,42 +96,65 @@ def enrolled(mill: TempMill) -> list[dict[str, object]]:
     return rows
 
 
-def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
-    net = free_ports(1)
-    password = tmp_path / "password"
-    password.write_text("of an administrator\n")
-    host = Host(tmp_path / "host")
-    with temp_mill(tmp_path / "mill") as mill:
+@contextmanager
+def open_mill(folder: Path) -> Iterator[TempMill]:
+    """Run a mill whose listener NET requires logins. It has no user yet."""
+    with temp_mill(folder) as mill:
         mill.write_config(MILL)
         config = mill.home.config_file
-        config.write_text(config.read_text().replace("ports: {", f"ports: {{net: {net}, "))
+        ports = f"ports: {{net: {free_ports(1)}, "
+        config.write_text(config.read_text().replace("ports: {", ports))
         mill.up()
-        out = ("--out", str(tmp_path))
-        early = mill.run("enrol", "collector", "web-07", *out)
-        assert early.code == 3 and "`./millrace user add admin`" in early.err
-        mill.run("user", "add", "admin", "--password-file", str(password))
-        made = mill.run("enrol", "collector", "web-07", "--group", "web", *out)
-        assert made.code == 0, made.err
-        file = tmp_path / "web-07.join"
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        twice = mill.run("enrol", "collector", "web-07", *out)
-        assert twice.code == 3 and "--again" in twice.err
-        (row,) = enrolled(mill)
-        assert (row["name"], row["group"], row["state"]) == ("web-07", "web", "waiting")
+        yield mill
 
-        checked = host.run("join", str(file), "--check")
-        assert checked.returncode == 0 and "1 broker can be reached" in checked.stderr, checked
-        joined = host.run("join", str(file))
-        assert joined.returncode == 0, joined.stderr
-        assert f"delete {file}" in joined.stderr and "millrace collector run" in joined.stderr
-        secrets = host.folder / "data" / "secrets" / "collector"
-        assert stat.S_IMODE((secrets / "password").stat().st_mode) == 0o600
-        assert enrolled(mill)[0]["state"] == "joined"
-        other = Host(tmp_path / "other")
-        refused = other.run("join", str(file))
-        assert refused.returncode == 3 and "used, has expired or was revoked" in refused.stderr
 
-        host.config.write_text(host.config.read_text() + f"ports: {{collector: {host.port}}}\n")
+def enrol(mill: TempMill, folder: Path, *options: str) -> Path:
+    """Write the join file of web-07."""
+    made = mill.run("enrol", "collector", "web-07", "--out", str(folder), *options)
+    assert made.code == 0, made.err
+    return folder / "web-07.join"
+
+
+def holders(folder: Path, secret: str) -> set[str]:
+    """Return the names of the files that have a secret."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.name for path in files if secret.encode() in path.read_bytes()}
+
+
+def lets_in(mill: TempMill, folder: Path, host: Host) -> None:
+    """Let the host join, with everything that can go wrong at the mill and on the hosts."""
+    password = folder / "admin"
+    password.write_text("of an administrator\n")
+    early = mill.run("enrol", "collector", "web-07", "--out", str(folder))
+    assert early.code == 3 and "`./millrace user add admin`" in early.err
+    mill.run("user", "add", "admin", "--password-file", str(password))
+    file = enrol(mill, folder, "--group", "web")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    twice = mill.run("enrol", "collector", "web-07", "--out", str(folder))
+    assert twice.code == 3 and "--again" in twice.err
+    (row,) = enrolled(mill)
+    assert (row["name"], row["group"], row["state"]) == ("web-07", "web", "waiting")
+    checked = host.run("join", str(file), "--check")
+    assert checked.returncode == 0 and "1 broker can be reached" in checked.stderr, checked
+    assert host.run("collector", "run").returncode == 3, "it has not joined"
+    joined = host.run("join", str(file))
+    assert joined.returncode == 0, joined.stderr
+    assert f"delete {file}" in joined.stderr and "millrace collector run" in joined.stderr
+    assert enrolled(mill)[0]["state"] == "joined"
+    refused = Host(folder / "other").run("join", str(file))
+    assert refused.returncode == 3 and "used, has expired or was revoked" in refused.stderr
+    assert host.run("join", str(file)).returncode == 0, "typed again on its host it is no error"
+    assert stat.S_IMODE(host.secret("password").stat().st_mode) == 0o600
+    secrets = [parse(file.read_text()).secret, host.secret("password").read_text().strip()]
+    assert [holders(mill.home.folder, one) for one in secrets] == [set(), set()]
+    assert [holders(host.folder, one) for one in secrets] == [set(), {"password"}]
+    host.config.write_text(host.config.read_text() + f"ports: {{collector: {host.port}}}\n")
+
+
+def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
+    host = Host(tmp_path / "host")
+    with open_mill(tmp_path / "mill") as mill:
+        lets_in(mill, tmp_path, host)
         reader = TopicReader(mill.bootstrap(1), "logs.access", range(2))
         host.write(range(2_000))
         with host.collector() as process:
@@ -134,29 +162,37 @@ def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
             host.write(range(2_000, 4_000))
             process.send_signal(signal.SIGKILL)
         with host.collector() as process:
-            wait_until(lambda: counted(reader) == expected(4_000), 60, "the lines after a kill")
+            wait_until(lambda: counted(reader) == expected(4_000), 120, "the lines after a kill")
             renewed = host.run("join", "--renew")
             assert renewed.returncode == 0, renewed.stderr
             host.write(range(4_000, 5_000))
-            wait_until(lambda: counted(reader) == expected(5_000), 60, "the lines after a renewal")
+            wait_until(lambda: counted(reader) == expected(5_000), 120, "the lines after a renewal")
             revoked = mill.run("enrol", "revoke", "web-07", "--yes")
             assert revoked.code == 0, revoked.err
             host.write(range(5_000, 6_000))
             wait_until(
-                lambda: "refused the login" in str(host.problems()), 60, "the status says why"
+                lambda: "refused the login" in str(host.problems()), 120, "the status says why"
             )
             assert process.poll() is None
         lost = host.run("join", "--check")
         assert lost.returncode == 3 and "was revoked" in lost.stderr
-        assert counted(reader) == expected(5_000)
-        assert enrolled(mill) == []
-        again = mill.run("enrol", "collector", "web-07", "--group", "web", *out)
-        assert again.code == 0, again.err
+        assert (counted(reader), enrolled(mill)) == (expected(5_000), [])
+        file = enrol(mill, tmp_path, "--group", "web")
         assert host.run("join", str(file)).returncode == 0
         with host.collector():
-            wait_until(
-                lambda: counted(reader) == expected(6_000), 60, "the lines after a revocation"
-            )
-        shown = host.log.read_text() + joined.stderr + renewed.stderr
-        assert (secrets / "password").read_text().strip() not in shown
+            wait_until(lambda: counted(reader) == expected(6_000), 120, "the lines from then on")
         reader.close()
+        is_a_copy(host, file)
+
+
+def is_a_copy(host: Host, file: Path) -> None:
+    """Pitfall 35: a copied machine, and the folder of another cluster."""
+    note = host.secret("joined.json")
+    known = json.loads(note.read_text())
+    note.write_text(json.dumps({**known, "machine_id": "another"}))
+    copied = host.run("collector", "run")
+    assert copied.returncode == 3 and "on another machine (another)" in copied.stderr
+    note.write_text(json.dumps({**known, "cluster_id": "another-cluster"}))
+    foreign = host.run("join", str(file))
+    assert foreign.returncode == 3
+    assert "another-cluster" in foreign.stderr and known["cluster_id"] in foreign.stderr

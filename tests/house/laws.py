@@ -108,6 +108,7 @@ APPLIANCE_FLOORS = {
     "operate": 6,
     "backup": 7,
     "detect": 8,
+    "enrol": 8,
     "cli": 9,
 }
 FLOORS = {

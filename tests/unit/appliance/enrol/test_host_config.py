@@ -1,4 +1,4 @@
-"""The configuration that `join` writes is one that the collector takes."""
+"""The collector takes the configuration that `join` writes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.config.collecting import only_collects
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
 from appliance.enrol.host_config import PASSWORD_FILE, config_text
@@ -36,7 +37,7 @@ def joined(home: Home, **changes: object) -> Mill:
 @pytest.mark.parametrize("name", ["web-07", "7", "no", "0x10", "1.5"])
 def test_the_collector_gets_what_the_join_file_says(home: Home, name: str) -> None:
     mill = joined(home, name=name, commit_interval_ms=5_000)
-    assert mill.config.only_collects
+    assert only_collects(mill.config)
     collector = mill.config.collector
     assert (collector.instance, collector.group) == (name, "web")
     assert collector.commit_interval == 5_000

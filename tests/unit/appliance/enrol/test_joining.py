@@ -185,3 +185,14 @@ def test_where_a_host_has_joined_is_kept(host: Host) -> None:
     path.write_text("{")
     with pytest.raises(CommandError, match="unknown to which mill"):
         host.files.joined()
+
+
+def test_one_join_at_a_time(host: Host) -> None:
+    with (
+        host.files.locked(),
+        pytest.raises(CommandError, match="another `join`"),
+        HostFiles(host.home).locked(),
+    ):
+        pass
+    with host.files.locked():
+        pass

@@ -91,8 +91,12 @@ def rig() -> LoginRig:
     return made
 
 
-def test_a_host_replaces_the_secret_of_its_join_file(rig: LoginRig) -> None:
-    """Its session ends with the change, and the enrolment too. This holds after a restart."""
+def test_a_host_replaces_the_secret_of_its_join_file(
+    rig: LoginRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its session ends with the change, and the enrolment too. This holds after a restart. The log
+    says when and from where."""
+    caplog.set_level("INFO")
     assert ends_of(rig) == [rig.clock.now_ms() + DAY_MS]
     rig.power_cut(random.Random(1))
     assert ends_of(rig) == [rig.clock.now_ms() + DAY_MS]
@@ -101,6 +105,9 @@ def test_a_host_replaces_the_secret_of_its_join_file(rig: LoginRig) -> None:
     commit(rig)
     assert client.is_closed
     assert ends_of(rig) == [0]
+    assert [one.message for one in caplog.records if "joined" in one.message] == [
+        "a host has joined"
+    ]
     assert rig.connect().log_in(USER, "of the file").error_code == FAILED
     entered(rig, "its own")
 
