@@ -78,6 +78,8 @@ class Committer:
         """The time since when lines wait for a commit, including the time of aborted
         transactions.
         """
+        self.committed_at_ms: int | None = None
+        """The time of the last commit; None before the first one."""
         self._brokers = brokers
         self._feeder = feeder
         self._outbox = feeder.outbox
@@ -280,6 +282,7 @@ class Committer:
         self._failures = 0
         self._backoff.reset()
         self.unclear = self.unsettled_since_ms = None
+        self.committed_at_ms = self._clock()
         for sent in self._sent:
             self._feeder.committed(sent.batch)
             self.refused.pop(sent.batch.place, None)

@@ -32,6 +32,7 @@ from collector.send.lag_windows import ReadProgress
 from collector.send.outbox import SendBatch
 from collector.send.position_log import PositionLog
 from collector.send.positions import Records, StoredPosition, gather
+from collector.send.report_log import ReportLog
 from collector.send.rights import NotAllowed, denial_of, topic_denied, transactions_denied
 from collector.send.topic_access import START_TIMEOUT_MS, TopicAccess
 from collector.send.topics import routed_specs, topic_specs
@@ -81,6 +82,7 @@ class Brokers:
         self._instance = ""
         """The instance that was taken over."""
         self._producer: Producer | None = None
+        self.reports = ReportLog(self._cluster, self.user)
         self._topics = TopicAccess(self._cluster, self._admin, self.user, self._positions.topic)
         self._routed: dict[str, None] = {}
         """The topics that templates have named, in the order of their creation."""

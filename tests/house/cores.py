@@ -36,6 +36,7 @@ PURE = {
         "security",
         "wire",
         "messages",
+        "collector_report",
         "copy_progress",
         "client/fetch_core",
         "client/group_core",

@@ -138,6 +138,7 @@ GROUND_MODULES = {
         "errors",
         "units",
         "reassignment",
+        "collector_report",
         "copy_progress",
         "log",
         "control",

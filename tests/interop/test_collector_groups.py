@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from collector.send.position_topics import GROUP_PARTITIONS, group_partition, positions_topic
+from protocol.collector_report import COLLECTORS_TOPIC, STOPPED, CollectorReport, decode
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, Read, inputs
 from tests.harness.wait import wait_until
@@ -49,6 +50,28 @@ def test_collectors_of_a_group_keep_their_positions_in_a_partition_each(
     code, said = CollectorProcess(tmp_path / "web-2", broker.mill_bootstrap, section).run("--check")
     (row,) = json.loads(said)["files"]
     assert (code, row["lines"], row["lag_bytes"]) == (0, 2, 0)
+
+
+def test_a_collector_of_a_group_reports_its_state_and_its_clean_stop(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reports = read(COLLECTORS_TOPIC, 0)
+    section = inputs("t.reported") | {"group": "reported", "instance": "r"}
+
+    def last() -> CollectorReport:
+        values = [value for _, key, value in reports.poll() if key == b"r"]
+        return decode(values[-1])
+
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        (collector.home / "watched/text/a.log").write_bytes(b"a line\n")
+        wait_until(lambda: last().lines_total == 1, 40, "a report after the line")
+        report = last()
+        assert (report.state, report.group, report.files) == ("running", "reported", 1)
+        assert report.last_commit_ms is not None
+        assert report.skew_ms is not None
+        assert abs(report.skew_ms) < 5_000, "broker and collector have the same clock"
+    wait_until(lambda: last().state == STOPPED, 10, "the last report")
+    assert last().problems == ()
 
 
 def test_with_a_long_interval_every_line_arrives_once(

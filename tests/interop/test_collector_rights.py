@@ -61,7 +61,7 @@ def test_the_commands_in_its_problems_give_a_collector_all_that_it_needs(
         run_main(main, *words, "-b", broker.bootstrap)
 
     command("topic", "create", "millrace.positions.web", "-p", str(GROUP_PARTITIONS))
-    for topic in ("millrace.dead-letters", "logs.web"):
+    for topic in ("millrace.dead-letters", "millrace.collectors", "logs.web"):
         command("topic", "create", topic, "-p", "3")
     told: list[str] = []
 
@@ -78,7 +78,7 @@ def test_the_commands_in_its_problems_give_a_collector_all_that_it_needs(
     (collector.home / "watched/json/b.log").write_bytes(b"{}\n")
     collector.spawn()
     try:
-        for number in range(6):
+        for number in range(7):
             wait_until(next_command, 60, f"the command after {told}")
             command(*told[number].split())
         assert reader.values(1) == [b"one"]
@@ -91,6 +91,7 @@ def test_the_commands_in_its_problems_give_a_collector_all_that_it_needs(
         [
             f"{allow} read,write --topic millrace.positions.web",
             f"{allow} write --topic millrace.dead-letters",
+            f"{allow} write --topic millrace.collectors",
             f"{allow} write --transactional-id millrace-collector-web-1",
             f"{allow} write --topic logs.web",
             f"{allow} write --topic logs.missing",
