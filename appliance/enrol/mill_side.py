@@ -29,6 +29,7 @@ from appliance.mill.parts import broker_ids
 from appliance.output import CommandError, Exit
 from collector.config.limits import MAX_MESSAGE_BYTES, to_raise, wanted_limits
 from collector.config.settings import CollectorSection
+from collector.send.topics import INPUT_PARTITIONS
 from protocol.client.acl_admin import create_acls, delete_acls, describe_acls
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource, TopicSpec
@@ -160,7 +161,9 @@ async def enrol(
     example = example_topic(rights, [*topics])
     named = [example, *(one.name for one in rights.topics if not one.is_prefix)]
     named += [topic for topic in topics if any(right.covers(topic) for right in rights.topics)]
-    wanted_topics = [topics.get(one) or TopicSpec(one) for one in dict.fromkeys(named)]
+    wanted_topics = [
+        topics.get(one) or TopicSpec(one, INPUT_PARTITIONS) for one in dict.fromkeys(named)
+    ]
     admin = Admin(cluster)
     await admin.ensure_topics([*own_topics(rights.group), *wanted_topics])
     await _raise_limits(admin, [one.name for one in wanted_topics])

@@ -17,8 +17,9 @@ from collector.config.input_section import (
 )
 from collector.config.settings import COMMIT_MS, READER_GROUP
 from collector.send.position_topics import GROUP_PARTITIONS, positions_topic
-from collector.send.topics import POSITIONS_SETTINGS
+from collector.send.topics import POSITIONS_SETTINGS, REPORTS_SETTINGS
 from protocol.client.admin_types import TopicSpec
+from protocol.collector_report import COLLECTORS_TOPIC
 from protocol.security.acl import (
     USER_PREFIX,
     WILDCARD,
@@ -38,15 +39,6 @@ GROUP_EXPECTED = "1 to 31 small letters, digits and hyphens, the first a letter 
 GROUP_DEFAULT = "hosts"
 TOPICS_DEFAULT = "logs."
 """The beginning of the names of the topics that a collector may write by default."""
-
-COLLECTORS_TOPIC = "millrace.collectors"
-"""The topic to which collectors on other hosts write their status."""
-
-COLLECTORS_SETTINGS = {
-    **POSITIONS_SETTINGS,
-    # The monitor compares the broker's time of a record with the host's own time in it.
-    "message.timestamp.type": "LogAppendTime",
-}
 
 COMMIT_MS_PER_COLLECTOR = 5
 COMMIT_MS_MAX = 60_000
@@ -169,7 +161,7 @@ def own_topics(group: str) -> list[TopicSpec]:
     return [
         TopicSpec(positions, GROUP_PARTITIONS, None, POSITIONS_SETTINGS),
         TopicSpec(DEAD_LETTERS_TOPIC, 1),
-        TopicSpec(COLLECTORS_TOPIC, 1, None, COLLECTORS_SETTINGS),
+        TopicSpec(COLLECTORS_TOPIC, 1, None, REPORTS_SETTINGS),
     ]
 
 
