@@ -113,12 +113,16 @@ def _join(files: "HostFiles", join: "JoinFile", file: str, as_json: bool) -> Non
 
     home = context.home()
     has_config = _has_config(home, join)
-    files.note(Joined(join.cluster_id, join.name, files.machine_id()))
     if join.ca is not None:
         write_atomically(home.folder / CA_FILE, join.ca.encode(), mode=PUBLIC)
     target = _target_of(join, home)
     joining = Joining(
-        files, target, join.secret, lambda: _write_config(home, join), has_config=has_config
+        files,
+        target,
+        join.secret,
+        lambda: _write_config(home, join),
+        joined=Joined(join.cluster_id, join.name, files.machine_id()),
+        has_config=has_config,
     )
     with waiting(f"joining {join.addresses[0]}"):
         joining.run()
@@ -227,11 +231,12 @@ def joined_mill(files: "HostFiles") -> "Mill":
 def _renew(files: "HostFiles", target: "MillTarget", as_json: bool) -> None:
     from appliance.enrol.joining import Joining
 
-    joining = Joining(files, target, None, lambda: None, has_config=True, renews=True)
+    known = files.joined()
+    assert known is not None, "checked by joined_mill"
+    joining = Joining(files, target, None, lambda: None, joined=known, has_config=True, renews=True)
     with waiting("making another password"):
         joining.run()
-    known = files.joined()
-    assert known is not None and joining.seen is not None
+    assert joining.seen is not None, "the last step has looked at the mill"
     words = ["this host has another password; a running collector logs in with it"]
     _tell(words, joining.seen, known.name, as_json)
 

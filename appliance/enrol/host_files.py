@@ -1,7 +1,7 @@
 """The files of a host that has joined a mill: its password, and the record of where it joined.
 
-They are in `data/secrets/collector`, with mode 0600. `joined.json` is written first, so a folder
-never has a password without the id of its cluster.
+They are in `data/secrets/collector`, with mode 0600. `joined.json` is written before the first
+password, so a folder never has a password without the id of its cluster.
 """
 
 import fcntl

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from appliance.enrol.entering import MillSeen, MillTarget, is_accepted, look, replace_secret
-from appliance.enrol.host_files import HostFiles
+from appliance.enrol.host_files import HostFiles, Joined
 from appliance.enrol.plan import JoinState, Secret, Step, next_step
 from appliance.output import CommandError, Exit
 
@@ -35,16 +35,19 @@ class Joining:
         file_secret: str | None,
         write_config: Callable[[], None],
         *,
+        joined: Joined,
         has_config: bool,
         renews: bool = False,
     ) -> None:
-        """`file_secret` is None without a join file. `write_config` writes the configuration."""
+        """`file_secret` is None without a join file. `write_config` writes the configuration.
+        `joined` is what the host notes of the mill when the mill has accepted it."""
         self.seen: MillSeen | None = None
         """What the last step saw of the mill."""
         self._files = files
         self._target = target
         self._file_secret = file_secret
         self._write_config = write_config
+        self._joined = joined
         self._change_count = 0
         self.state = JoinState(
             has_file=file_secret is not None,
@@ -70,6 +73,7 @@ class Joining:
             case Step.TRY_FILE:
                 self._try(Secret.FILE)
             case Step.WRITE_PENDING:
+                files.note(self._joined)
                 files.write_pending(secrets.token_urlsafe(PASSWORD_BYTES))
                 # A new password was never tried, and is unknown to the brokers.
                 tried = {**state.accepted, Secret.PENDING: False}

@@ -19,6 +19,8 @@ from protocol.security.scram import Mechanism
 FILE_SECRET = "of the join file"
 TARGET = MillTarget((("mill", 9192),), None, "collector.web-07", Mechanism.SHA_512)
 
+JOINED = Joined("cluster", "web-07", "machine")
+
 
 class FakeMill:
     """The brokers of a mill: the secret of one user, and whether they lose the next answers."""
@@ -59,7 +61,15 @@ class Host:
             config.parent.mkdir(parents=True, exist_ok=True)
             config.write_text("written")
 
-        return Joining(self.files, TARGET, secret, write, has_config=config.exists(), renews=renews)
+        return Joining(
+            self.files,
+            TARGET,
+            secret,
+            write,
+            joined=JOINED,
+            has_config=config.exists(),
+            renews=renews,
+        )
 
     def password(self) -> str:
         return self.files.read(Secret.PASSWORD)
@@ -105,6 +115,7 @@ def test_a_host_joins(host: Host, mill: FakeMill) -> None:
         Step.CHECK,
     ]
     assert is_joined(host, mill)
+    assert host.files.joined() == JOINED
     mode = stat.S_IMODE((host.files.folder / "password").stat().st_mode)
     assert (mode, stat.S_IMODE(host.files.folder.stat().st_mode)) == (0o600, 0o700)
 
@@ -159,6 +170,8 @@ def test_a_used_file_is_refused(host: Host, mill: FakeMill, when: str) -> None:
         host.process().run()
     assert mill.secret == "of the other host"
     assert not host.files.has(Secret.PASSWORD)
+    # A folder that no mill has accepted can join another one.
+    assert host.files.joined() == (JOINED if when == "between" else None)
 
 
 def test_a_used_file_typed_again_on_its_host_is_no_error(host: Host, mill: FakeMill) -> None:
