@@ -20,7 +20,7 @@ from appliance.cli.cluster import (
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.machine.files import PRIVATE, write_atomically
-from appliance.output import CommandError, Exit, counted, tell
+from appliance.output import CommandError, Exit, counted, say, tell
 from protocol.units import format_moment_ms, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def collector(
         write_atomically(path, encode(join).encode(), mode=PRIVATE)
         rows.append({"name": one, "group": join.group, "file": str(path), "ends_ms": join.ends_ms})
     tell(_said(rows), "enrolments/1", rows, as_json)
+    if note := mill_side.note_on(mill.config):
+        say(f"note: {note}")
 
 
 def _said(rows: list[dict[str, Any]]) -> str:

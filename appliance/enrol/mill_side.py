@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.config.model import MillConfig
+from appliance.config.network import is_loopback
 from appliance.enrol.join_file import JoinFile
 from appliance.enrol.rights import (
     GROUP_DEFAULT,
@@ -94,6 +95,18 @@ def entry_of(config: MillConfig, home: Home) -> MillEntry:
     ports = [config.ports.net + number - 1 for number in broker_ids(config)]
     addresses = [f"{_bracketed(name)}:{port}" for name in network.names for port in ports]
     return MillEntry(tuple(addresses), _ca_of(config, home))
+
+
+def note_on(config: MillConfig) -> str | None:
+    """Return a note if only this machine can use a join file of this mill; else None."""
+    network = config.network
+    if is_loopback(network.listen):
+        key, found = "network.listen", network.listen
+    elif is_loopback(network.names[0]):
+        key, found = "network.names", network.names[0]
+    else:
+        return None
+    return f"{key} is {found}, so only this machine reaches the mill with the join file"
 
 
 def _bracketed(name: str) -> str:

@@ -167,6 +167,10 @@ def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
             assert renewed.returncode == 0, renewed.stderr
             host.write(range(4_000, 5_000))
             wait_until(lambda: counted(reader) == expected(5_000), 120, "the lines after a renewal")
+            denied = "authorization denied"
+            assert denied not in mill.home.part_log("broker-1").read_text(), (
+                "it needs no other right"
+            )
             revoked = mill.run("enrol", "revoke", "web-07", "--yes")
             assert revoked.code == 0, revoked.err
             host.write(range(5_000, 6_000))
@@ -183,6 +187,7 @@ def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
             wait_until(lambda: counted(reader) == expected(6_000), 120, "the lines from then on")
         reader.close()
         is_a_copy(host, file)
+        many_are_enrolled(mill, tmp_path)
 
 
 def is_a_copy(host: Host, file: Path) -> None:
@@ -196,3 +201,24 @@ def is_a_copy(host: Host, file: Path) -> None:
     foreign = host.run("join", str(file))
     assert foreign.returncode == 3
     assert "another-cluster" in foreign.stderr and known["cluster_id"] in foreign.stderr
+
+
+def many_are_enrolled(mill: TempMill, folder: Path) -> None:
+    """A file with names gives a join file each. `--again` keeps the group of a host."""
+    names = folder / "names"
+    names.write_text("# of the databases\ndb-1\n\ndb-2\n")
+    options = ("--group", "db", "--topic", "audit", "--out", str(folder / "files"))
+    many = mill.run("enrol", "collector", "--from", str(names), *options, "--json")
+    assert many.code == 0, many.err
+    files = [parse(Path(row["file"]).read_text()) for row in json.loads(many.out)["data"]]
+    assert [(one.name, one.group, one.topic) for one in files] == [
+        ("db-1", "db", "audit"),
+        ("db-2", "db", "audit"),
+    ]
+    again = mill.run("enrol", "collector", "db-1", "--again", "--out", str(folder))
+    assert again.code == 0, again.err
+    another = parse((folder / "db-1.join").read_text())
+    assert (another.group, another.topic) == ("db", "audit")
+    assert another.secret != files[0].secret and another.ends_ms > files[0].ends_ms
+    states = {row["name"]: row["state"] for row in enrolled(mill)}
+    assert states == {"web-07": "joined", "db-1": "waiting", "db-2": "waiting"}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from appliance.config.load import load
 from appliance.config.model import MillConfig
-from appliance.enrol.mill_side import entry_of
+from appliance.enrol.mill_side import entry_of, note_on
 from appliance.enrol.rights import (
     CollectorRights,
     TopicRight,
@@ -171,3 +172,19 @@ def test_the_addresses_and_the_ca_of_a_mill(tmp_path: Path) -> None:
         "[::1]:9193",
         "[::1]:9194",
     )
+
+
+@pytest.mark.parametrize(
+    ("network", "note"),
+    [
+        ("names: [mill.example]", "network.listen is 127.0.0.1"),
+        ("names: [localhost], listen: 0.0.0.0", "network.names is localhost"),
+        ("names: [mill.example, localhost], listen: 0.0.0.0", None),
+    ],
+)
+def test_pitfall_34_a_file_that_only_this_machine_can_use_is_named(
+    network: str, note: str | None
+) -> None:
+    section = yaml.safe_load(f"{{open: [kafka], login: users, {network}}}")
+    found = note_on(MillConfig.model_validate({"network": section}))
+    assert (found is None) if note is None else (found is not None and found.startswith(note))
