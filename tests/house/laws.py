@@ -441,13 +441,11 @@ def tests_assert(of: Module) -> Iterator[str]:
         return
     if any(n.startswith("tests.") and not n.startswith("tests.harness") for _, n in imports(of)):
         return
+    asserting = ("pytest.raises", "pytest.fail")
     for node in ast.walk(of.tree):
         if isinstance(node, ast.Assert):
             return
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in (
-            "pytest.raises",
-            "pytest.fail",
-        ):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in asserting:
             return
     yield f"{of.path}: no assert in it"
 
