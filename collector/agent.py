@@ -25,11 +25,13 @@ from collector.identity.registry import Registry
 from collector.ingested import Ingested
 from collector.lookout import Lookout
 from collector.read.reader import Reader
+from collector.reporting import Reporting
 from collector.send.addresses import Addresses
 from collector.send.lag_watch import LagWatch
 from collector.send.outbox import SendQueues
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
+from collector.send.rights import NotAllowed
 from collector.send.tenure import Tenure
 from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import ForwardClock
@@ -39,11 +41,12 @@ from collector.timing.schedule import DoublingWait
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
-from protocol.status import PartState
+from protocol.status import PartState, Problem
 from protocol.units import format_moment_ms
 
 RATE_TICK_MS = 250
 IDLE_MS = 1_000
+CLOSE_DEADLINE_MS = 1_000
 GENERATION_DIGITS = 16  # 64 bits, so that the names of one instance's files are unique
 BATCH_HEADER_BYTES = 61
 
@@ -72,8 +75,8 @@ class Agent:
             section.inputs, settings.home, lambda: uuid.uuid4().hex[:GENERATION_DIGITS]
         )
         self.handles = Handles(room_for(section.open_files))
-        host = socket.gethostname()
-        self._addresses = Addresses(host)
+        self.host = socket.gethostname()
+        self._addresses = Addresses(self.host)
         self.reader = Reader(
             self.registry, self.handles, self._line_limit, self._addresses.fields_of
         )
@@ -94,12 +97,11 @@ class Agent:
         self.gave_up: str | None = None
         self.is_fenced = False
         """True if another collector has taken over the instance, so that this agent must end."""
-        self._tenure = Tenure(self.brokers, instance, host, clock)
+        self.reporting = Reporting(self.brokers.reports)
+        self._tenure = Tenure(self.brokers, instance, self.host, clock)
         self._stopping = False
-        self.unreached: str | None = None
-        """The reason why the cluster cannot be reached, with the time since when; None if it is
-        reached.
-        """
+        self.start_problem: Problem | None = None
+        """The reason why the instance is not taken over yet; None if it is."""
         self._wanted_settings: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._rate_at_ms = 0
@@ -186,10 +188,7 @@ class Agent:
             self.positions.tick(now_ms)
 
     async def finish(self) -> None:
-        """Commit the lines that were read, and close all files and connections.
-
-        This takes at most STOP_DEADLINE_MS.
-        """
+        """Commit the lines that were read, within STOP_DEADLINE_MS. Then call `close`."""
         self._stopping = True
         self.state = PartState.STOPPING
         self.is_ready = False
@@ -202,7 +201,10 @@ class Agent:
         self.topic_maker.stop()
         self._lag_watch.stop()
         await self.committer.stop(max(1, deadline_ms - self.clock()))
-        await self.brokers.close(max(1, deadline_ms - self.clock()))
+
+    async def close(self) -> None:
+        """Close all files and connections."""
+        await self.brokers.close(CLOSE_DEADLINE_MS)
         self.handles.close_all()
 
     def lose_patience(
@@ -251,7 +253,7 @@ class Agent:
         self.feeder = Feeder(
             self.reader,
             self.outbox,
-            Rhythm(commit_bytes(held_bytes_max)),
+            Rhythm(commit_bytes(held_bytes_max), section.commit_interval),
             self.brokers.partition_of,
             self._addresses,
         )
@@ -277,11 +279,15 @@ class Agent:
             except (ClientError, ApiError) as error:
                 since = format_moment_ms(since_ms)
                 servers = self.settings.bootstrap_servers
-                self.unreached = f"{servers} not reached since {since}: {error}"
+                self.start_problem = (
+                    Problem("rights", str(error))
+                    if isinstance(error, NotAllowed)
+                    else Problem("broker", f"{servers} not reached since {since}: {error}")
+                )
                 logger.warning("cluster not reached, trying again", extra=fields(reason=str(error)))
                 self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
-        self.unreached = None
+        self.start_problem = None
         return not self._stopping
 
     async def _connect(self) -> None:

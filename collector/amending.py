@@ -26,7 +26,8 @@ from collector.identity.sightings import State
 from collector.naming import is_meant
 from collector.send.claims import Claim
 from collector.send.positions import Records
-from collector.send.producer import START_TIMEOUT_MS, Brokers
+from collector.send.producer import Brokers
+from collector.send.topic_access import START_TIMEOUT_MS
 from collector.status import shown
 from collector.text.fingerprint import FileId
 from protocol.client.errors import ClientError

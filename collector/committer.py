@@ -1,7 +1,8 @@
 """Runs one transaction after another: send lines, then their positions, then commit.
 
-Full batches are sent in the open transaction at any time. When the transaction is due (`rhythm`),
-all other lines are sent too, with the positions of their files. Then a task ends the transaction.
+Full batches are sent in the open transaction at any time, unless the rhythm says to gather them.
+When the transaction is due (`rhythm`), all other lines are sent too, with the positions of their
+files. Then a task ends the transaction.
 In the meantime files are read for the next transaction. The lines of a failed transaction are sent
 again, which is possible because they stay in memory until their commit. If the result of a commit
 is unknown, the commit is repeated until the result is known.
@@ -67,7 +68,7 @@ class Committer:
         on_refusal: Callable[[Exception], None],
     ):
         self.lost: Exception | None = None
-        self.refused: dict[TopicPartition, str] = {}
+        self.refused: dict[TopicPartition, Exception] = {}
         """The outbox queues that brokers refused, by partition, each with the reason."""
         self.unclear: str | None = None
         """The reason why the result of the open transaction is unknown; None if it is known."""
@@ -77,6 +78,8 @@ class Committer:
         """The time since when lines wait for a commit, including the time of aborted
         transactions.
         """
+        self.committed_at_ms: int | None = None
+        """The time of the last commit; None before the first one."""
         self._brokers = brokers
         self._feeder = feeder
         self._outbox = feeder.outbox
@@ -124,6 +127,10 @@ class Committer:
             self._outbox.begin(now_ms)
         is_due = flush or self._rhythm.is_due(now_ms)
         is_due |= self._outbox.is_trial or self._outbox.has_given_back
+        if self._rhythm.gathers and not is_due:
+            if not self._outbox.is_full:
+                return
+            is_due = True
         batches = self._outbox.take(everything=is_due)
         records: Records = {}
         if is_due:
@@ -237,7 +244,7 @@ class Committer:
         for place, reason in faults.items():
             self._outbox.suspect(place, now_ms)
             self._counters["batches_refused"] += 1
-            self.refused[place] = str(reason)
+            self.refused[place] = reason
             self._on_refusal(reason)
         if not faults:
             self._resume_at_ms = now_ms + self._backoff.next_ms()
@@ -265,7 +272,9 @@ class Committer:
         silent = {sent.batch.place for sent in self._sent if not sent.is_acknowledged}
         is_one_of_many = silent != {sent.batch.place for sent in self._sent}
         if is_one_of_many or self._failures or self._outbox.is_trial:
-            faults = {place: TimeoutError("no acknowledgement in time") for place in silent}
+            why = next(filter(None, map(_cause_of, self._sent)), None)
+            why = why or TimeoutError("no acknowledgement in time")
+            faults = dict.fromkeys(silent, why)
         return faults
 
     def _committed(self) -> None:
@@ -273,6 +282,7 @@ class Committer:
         self._failures = 0
         self._backoff.reset()
         self.unclear = self.unsettled_since_ms = None
+        self.committed_at_ms = self._clock()
         for sent in self._sent:
             self._feeder.committed(sent.batch)
             self.refused.pop(sent.batch.place, None)
@@ -298,6 +308,13 @@ def commit_bytes(held_bytes_max: int) -> int:
     It is a part of the memory for lines, so that reading can continue during the commit.
     """
     return held_bytes_max // COMMIT_SHARE
+
+
+def _cause_of(sent: _Sent) -> Exception | None:
+    """Return why the transaction failed of which the batch was a part; None if it is unknown."""
+    error = _error_of(sent.future)
+    cause = None if error is None else error.__cause__
+    return cause if isinstance(cause, Exception) else None
 
 
 def _is_good(future: "asyncio.Future[BatchMetadata]") -> bool:

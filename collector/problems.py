@@ -5,6 +5,8 @@ The module only reads the state of the agent.
 
 from collector.agent import Agent
 from collector.committer import Committer
+from collector.send.rights import denial_of, topic_denied
+from protocol.collector_report import FENCED
 from protocol.status import Problem
 from protocol.units import format_moment_ms
 
@@ -20,9 +22,18 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
         if text is not None:
             found.append(Problem(code, text))
 
-    add("broker", agent.unreached or brokers_away(agent.committer, agent.clock()))
-    for place, reason in agent.committer.refused.items():
-        add("refused", f"{place}: {reason}")
+    if agent.start_problem is not None:
+        found.append(agent.start_problem)
+    else:
+        add("broker", brokers_away(agent.committer, agent.clock()))
+    add("rights", agent.reporting.problem)
+    if agent.is_fenced:
+        add(FENCED, "another collector has the same instance name, so this one has ended")
+    for place, refusal in agent.committer.refused.items():
+        if denial_of(refusal) is None:
+            add("refused", f"{place}: {refusal}")
+        else:
+            add("rights", topic_denied(agent.brokers.user, place.topic, "write"))
     for topic, reason in list(agent.topic_maker.problems.items())[:PLACES_MAX]:
         add("topic", f"topic {topic} could not be created: {reason}; its files wait")
     for code, text in agent.positions.problems.items():

@@ -25,7 +25,7 @@ from collector.config.settings import CollectorSettings
 from collector.identity.data_folder import DataFolder, InUse
 from collector.once import OneShot
 from collector.progress import reporter
-from collector.status import metrics, part_status
+from collector.status import metrics, part_status, report_of
 from collector.timing.clock import ForwardClock
 from protocol.log import configure, fields
 from protocol.status_http import StatusServer
@@ -141,6 +141,8 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
             return EXIT_FAILED
     code = EXIT_CLEAN
     try:
+        if mode is Mode.RUN and settings.section.group is not None:
+            agent.reporting.start(lambda now_ms: report_of(agent, started_at_ms, now_ms))
         if await agent.start():
             if mode is Mode.ONCE:
                 incomplete = await OneShot(agent, reporter(sys.stdout)).run()
@@ -151,6 +153,8 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
             code = EXIT_FAILED
     finally:
         await agent.finish()
+        await agent.reporting.stop()
+        await agent.close()
         await server.close()
     logger.info("collector stopped")
     if agent.is_fenced:

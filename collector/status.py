@@ -16,7 +16,8 @@ from collector.config.settings import STATUS_FILES_MAX, STATUS_LOST_MAX, STATUS_
 from collector.identity.generation import Generation
 from collector.identity.sightings import State
 from collector.problems import problems_of
-from protocol.status import PartState, PartStatus, Problem
+from protocol.collector_report import CollectorReport
+from protocol.status import VERSION, PartState, PartStatus, Problem
 
 
 def shown(path: str) -> str:
@@ -158,20 +159,52 @@ def details(agent: Agent) -> dict[str, object]:
     }
 
 
-def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
-    """Return the complete status of the collector."""
+def all_problems(agent: Agent) -> tuple[Problem, ...]:
+    """Return all current problems, with one for all files that cannot be read."""
     problems = problems_of(agent)
     unreadable = [generation for generation in living(agent) if generation.error]
     if unreadable:
         first = unreadable[0]
         text = f"{len(unreadable)} files cannot be read, among them {first.path}: {first.error}"
         problems = (*problems, Problem("files", text))
-    state = agent.state
-    if state is PartState.RUNNING and problems:
-        state = PartState.DEGRADED
+    return problems
+
+
+def state_of(agent: Agent, problems: tuple[Problem, ...]) -> PartState:
+    """Return the collector's state. A collector with problems is degraded."""
+    is_degraded = agent.state is PartState.RUNNING and problems
+    return PartState.DEGRADED if is_degraded else agent.state
+
+
+def report_of(agent: Agent, started_at_ms: int, now_ms: int) -> CollectorReport:
+    """Return the collector's report for its mill, without the skew of its clock."""
+    alive, problems = living(agent), all_problems(agent)
+    section = agent.settings.section
+    return CollectorReport(
+        instance=agent.instance,
+        group=section.group or "",
+        host=agent.host,
+        version=VERSION,
+        state=str(state_of(agent, problems)),
+        at_ms=now_ms,
+        started_at_ms=started_at_ms,
+        problems=problems,
+        problems_total=len(problems),
+        files=len(alive),
+        lag_bytes=sum(generation.lag_bytes for generation in alive),
+        held_deleted_bytes=held_deleted(alive)[1],
+        lines_total=agent.registry.counters["lines_total"],
+        last_commit_ms=agent.committer.committed_at_ms,
+        commit_interval_ms=section.commit_interval,
+    )
+
+
+def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
+    """Return the complete status of the collector."""
+    problems = all_problems(agent)
     return PartStatus(
         part=agent.settings.part,
-        state=state,
+        state=state_of(agent, problems),
         ready=agent.is_ready,
         started_at_ms=started_at_ms,
         now_ms=now_ms,

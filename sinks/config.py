@@ -1,12 +1,11 @@
 """The settings of the sinks: the file's `sinks:` section, and what a process receives.
 
-Either sink can be switched off with null, but not both. Without an address, the mill's own server
-is used; the appliance fills in its address and the generated secrets.
+Either sink can be switched off with null. A mill that counts needs one of them. Without an
+address, the mill's own server is used; the appliance fills in its address and the generated
+secrets.
 """
 
-from typing import Self
-
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 
 class RedisSection(BaseModel):
@@ -90,15 +89,9 @@ class SinksSection(BaseModel):
     mysql: MySqlSection | None = Field(
         default=MySqlSection(),
         description="the truth. `{}` is the bundled server, null switches MySQL off; one of both"
-        " must be on",
+        " must be on, except on a host that only collects",
         examples=[{"host": "db.example.org", "password": "${file:data/secrets/my-mysql}"}],
     )
-
-    @model_validator(mode="after")
-    def _check_one_is_on(self) -> Self:
-        if self.redis is None and self.mysql is None:
-            raise ValueError("found redis: null and mysql: null, expected at least one sink")
-        return self
 
 
 class RedisSettings(BaseModel):

@@ -10,6 +10,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.cluster import refuse_without_mill
+from appliance.cli.collector_alone import run_alone
 from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
@@ -95,6 +96,9 @@ def known_by(evidence: dict[str, Any] | None) -> str | None:
     if evidence["head_bytes"] and evidence["checksum"]:
         words.append("checksum")
     return ", ".join(words)
+
+
+app.command("run")(run_alone)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
+from appliance.config.collecting import only_collects
 from appliance.machine.files import write_atomically
 from appliance.machine.service import (
     PathNotFit,
@@ -18,6 +20,7 @@ from appliance.machine.service import (
     unit_folder,
     unit_text,
 )
+from appliance.mill.home import Home
 from appliance.output import CommandError, Exit, out, print_json, say
 
 UNIT_MODE = 0o644
@@ -53,10 +56,11 @@ def install_service(
         )
     service = Service(
         folder=home.folder,
-        command=home.code / "millrace",
+        command=_command(home),
         config_file=home.config_file,
         user=account if is_system else None,
         is_system=is_system,
+        only_collects=only_collects(mill.config),
     )
     try:
         text = unit_text(service)
@@ -82,6 +86,12 @@ def install_service(
     say(_words(path, state, write))
     for step in steps if write else ():
         say(f"  {step}")
+
+
+def _command(home: Home) -> Path:
+    """Return the command of this clone, or the command that pip has installed beside Python."""
+    own = home.code / "millrace"
+    return own if own.exists() else Path(sys.executable).with_name("millrace")
 
 
 def _left_out() -> list[str]:

@@ -124,6 +124,12 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "user": CommandEntry("user_commands", "app", "Users that log in to the brokers."),
     "acl": CommandEntry("acl_commands", "app", "What users may do."),
+    "enrol": CommandEntry("enrol_commands", "app", "Let other hosts in."),
+    "join": CommandEntry(
+        "join_command",
+        "join",
+        "Make this host a collector of a mill; after an interruption the same command goes on.",
+    ),
     "quota": CommandEntry("quota_commands", "app", "How much clients may send, read and ask."),
     "collector": CommandEntry("collector_commands", "app", "The collector and its files."),
     "stream": CommandEntry("stream_commands", "app", "The stream and its metrics."),

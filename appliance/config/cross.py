@@ -6,6 +6,7 @@ run, so that the user sees every fault.
 
 from collections.abc import Callable, Collection
 
+from appliance.config.collecting import check_sinks
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
 from appliance.config.links import check_links
@@ -42,6 +43,7 @@ def check_all(
         (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
         (check_network, (("network",), ("cluster", "bootstrap_servers"))),
         (_check_ports, (("cluster", "brokers"),)),
+        (check_sinks, (("cluster", "bootstrap_servers"), ("stream", "metrics"), ("sinks",))),
         (check_metrics, ()),
     ]
     if not _touch(wrong, (("collector", "inputs"),)):

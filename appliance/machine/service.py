@@ -25,6 +25,10 @@ NEVER_AGAIN = (2, 3)
 """The exit codes after which another start would fail too: a fault in the file, or an unmet
 condition."""
 
+FENCED = 75
+"""The exit code of a collector that a collector of the same name has replaced. Two of them that
+start again and again would replace each other without end."""
+
 
 class PathNotFit(ValueError):
     """The error for a path that a unit file cannot contain."""
@@ -42,25 +46,42 @@ class Service:
     config_file: Path
     user: str | None
     is_system: bool
+    only_collects: bool = False
+    """True for a host whose only part is a collector, which runs without a supervisor."""
 
 
 def unit_text(service: Service) -> str:
     """Return the unit's text. Raises PathNotFit."""
-    home, command = plain(service.folder), quoted(service.command)
+    home = plain(service.folder)
+    what = "sent" if service.only_collects else "counted"
     lines = [
         MARK,
         "[Unit]",
-        f"Description=Millrace, log files counted ({home})",
+        f"Description=Millrace, log files {what} ({home})",
         "After=local-fs.target network.target",
         f"RequiresMountsFor={quoted(service.folder)}",
         "",
         "[Service]",
-        "Type=notify",
+        f"Type={'exec' if service.only_collects else 'notify'}",
         *([f"User={service.user}"] if service.user is not None else []),
         f"WorkingDirectory={home}",
         f"Environment={quoted_pair('MILLRACE_HOME', service.folder)}",
         f"Environment={quoted_pair('MILLRACE_CONFIG', service.config_file)}",
-        f"ExecStart={command} up --foreground --timeout {START_S}",
+        *(_collects(service) if service.only_collects else _counts(service)),
+        "LimitNOFILE=65536",
+        "NoNewPrivileges=yes",
+        "",
+        "[Install]",
+        f"WantedBy={'multi-user' if service.is_system else 'default'}.target",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _counts(service: Service) -> list[str]:
+    """Return the lines that run a whole mill."""
+    return [
+        f"ExecStart={quoted(service.command)} up --foreground --timeout {START_S}",
         f"TimeoutStartSec={START_S + STOP_MARGIN_S}",
         "# SIGTERM goes to the command alone, which stops the parts in their order.",
         "KillMode=mixed",
@@ -73,14 +94,21 @@ def unit_text(service: Service) -> str:
         "# The parts' lines lie in data/logs; the journal has what the command says.",
         "StandardOutput=null",
         "StandardError=journal",
-        "LimitNOFILE=65536",
-        "NoNewPrivileges=yes",
-        "",
-        "[Install]",
-        f"WantedBy={'multi-user' if service.is_system else 'default'}.target",
-        "",
     ]
-    return "\n".join(lines)
+
+
+def _collects(service: Service) -> list[str]:
+    """Return the lines that run a collector alone."""
+    return [
+        f"ExecStart={quoted(service.command)} collector run",
+        "Restart=on-failure",
+        "RestartSec=5",
+        "# After these codes another start would fail too: a fault in the file, an unmet",
+        "# condition, or another collector that has the same name.",
+        f"RestartPreventExitStatus={' '.join(map(str, (*NEVER_AGAIN, FENCED)))}",
+        "StandardOutput=journal",
+        "StandardError=journal",
+    ]
 
 
 def unit_folder(*, is_system: bool, config_home: Path) -> Path:

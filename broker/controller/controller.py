@@ -24,6 +24,7 @@ from broker.controller.outcome import (
     ControllerDecision,
     CreateOwnTopic,
 )
+from broker.controller.own_credentials import changes_own_credential, is_enrolling
 from broker.controller.permits import decide_permitted
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
 from broker.controller.quotas import alter_quotas
@@ -33,7 +34,7 @@ from broker.controller.topic_changes import create_partitions, delete_topics
 from broker.controller.topics import create_own_topic, create_topics
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
 from broker.security.denials import NotesDenials
-from broker.security.rights import UserRights
+from broker.security.rights import EnrolmentRights, Rights, UserRights
 from protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.elections import (
@@ -115,12 +116,23 @@ class Controller:
         request is refused.
         """
         if user is None:
-            return self._decide(order, image)
-        supers = self.config.super_user_names
-        rights = UserRights(user, host or "", lambda: image.acls, supers, self._denials)
-        return decide_permitted(order, image, rights, lambda left: self._decide(left, image))
+            return self._decide(order, image, now_ms)
+        if changes_own_credential(order, image, user, now_ms):
+            return self._decide(order, image, now_ms)
+        rights = self._rights_of(user, host or "", image)
+        return decide_permitted(
+            order, image, rights, lambda left: self._decide(left, image, now_ms)
+        )
 
-    def _decide(self, order: ControllerInput, image: MetadataImage) -> ControllerDecision[Any]:
+    def _rights_of(self, user: str, host: str, image: MetadataImage) -> Rights:
+        if is_enrolling(user, image):
+            return EnrolmentRights(user, host, self._denials)
+        supers = self.config.super_user_names
+        return UserRights(user, host, lambda: image.acls, supers, self._denials)
+
+    def _decide(
+        self, order: ControllerInput, image: MetadataImage, now_ms: int
+    ) -> ControllerDecision[Any]:
         if isinstance(order, FromBrokers):
             return self._of_brokers(order, image)
         match order:
@@ -145,7 +157,7 @@ class Controller:
             case FeatureUpdate():
                 return update_features(order, image)
             case AlterUserScramCredentialsRequest():
-                return alter_credentials(order, image)
+                return alter_credentials(order, image, now_ms)
             case AlterClientQuotasRequest():
                 return alter_quotas(order, image)
             case CreateAclsRequest():

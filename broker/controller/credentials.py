@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 from broker.controller.outcome import ControllerDecision
+from broker.metadata.credential_records import credential_record
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import (
     MetadataRecord,
     RemoveUserScramCredentialRecord,
-    UserScramCredentialRecord,
 )
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.scram import (
@@ -38,6 +39,9 @@ NAME_EXPECTED = "1 to 64 letters, digits, dots, underscores and hyphens"
 
 SALT_BYTES_MIN, SALT_BYTES_MAX = 8, MESSAGE_BYTES_MAX // 4
 
+ENROLMENT_MS_MAX = 30 * 24 * 3_600_000
+"""The longest time in milliseconds for which the credential of a join file is valid."""
+
 CredentialChange = ScramCredentialDeletion | ScramCredentialUpsertion
 
 USERS_MAX = 10_000
@@ -45,9 +49,10 @@ USERS_MAX = 10_000
 
 
 def alter_credentials(
-    request: AlterUserScramCredentialsRequest, image: MetadataImage
+    request: AlterUserScramCredentialsRequest, image: MetadataImage, now_ms: int
 ) -> ControllerDecision[AlterUserScramCredentialsResponse]:
-    """Decide AlterUserScramCredentials, each user of the request separately."""
+    """Decide AlterUserScramCredentials, each user of the request separately. `now_ms` is wall
+    time."""
     changes: list[CredentialChange] = [*request.deletions, *request.upsertions]
     counts = Counter(change.name for change in changes)
     names = {name for name, _ in image.credentials}
@@ -61,7 +66,7 @@ def alter_credentials(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "a user credential cannot be altered twice in the same request",
                 )
-            record = _record_of(change, image)
+            record = _record_of(change, image, now_ms)
             if change.name not in names and len(names) >= USERS_MAX:
                 raise ApiError(
                     ErrorCode.POLICY_VIOLATION,
@@ -77,7 +82,7 @@ def alter_credentials(
     )
 
 
-def _record_of(change: CredentialChange, image: MetadataImage) -> MetadataRecord:
+def _record_of(change: CredentialChange, image: MetadataImage, now_ms: int) -> MetadataRecord:
     """Return the record of one change. Raises ApiError."""
     if not change.name:
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the name of the user is empty")
@@ -97,14 +102,10 @@ def _record_of(change: CredentialChange, image: MetadataImage) -> MetadataRecord
         return RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism)
     _check(change, mechanism)
     made = credential_of(change.salted_password, change.salt, change.iterations, mechanism.digest)
-    return UserScramCredentialRecord(
-        name=change.name,
-        mechanism=mechanism,
-        salt=made.salt,
-        stored_key=made.stored_key,
-        server_key=made.server_key,
-        iterations=made.iterations,
-    )
+    if change.enrolment_ms:
+        ends_ms = now_ms + change.enrolment_ms
+        made = replace(made, is_enrolment=True, expires_at_ms=ends_ms)
+    return credential_record((change.name, mechanism), made)
 
 
 def _check(change: ScramCredentialUpsertion, mechanism: Mechanism) -> None:
@@ -124,6 +125,11 @@ def _check(change: ScramCredentialUpsertion, mechanism: Mechanism) -> None:
         (
             len(change.salted_password) != size,
             f"found a salted password of {len(change.salted_password)} bytes, expected {size}",
+        ),
+        (
+            not 0 <= change.enrolment_ms <= ENROLMENT_MS_MAX,
+            f"found a join file valid for {change.enrolment_ms} ms, expected at most"
+            f" {ENROLMENT_MS_MAX}",
         ),
     )
     for is_wrong, text in faults:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 from broker.cluster.metadata import Metadata
 from broker.handlers.rights import order_code
+from broker.metadata.credential_records import CredentialKey
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
 from protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -18,7 +21,9 @@ from protocol.messages.scram import (
     DescribeUserScramCredentialsResult,
 )
 from protocol.security.acl import AclOperation
-from protocol.security.scram import Mechanism
+from protocol.security.scram import ScramCredential
+
+logger = logging.getLogger(__name__)
 
 
 class CredentialHandlers:
@@ -32,9 +37,11 @@ class CredentialHandlers:
     ) -> DescribeUserScramCredentialsResponse:
         """Return the mechanisms and iterations of users. Their keys are never shown."""
         call.need_of_cluster(AclOperation.DESCRIBE)
-        found: dict[str, list[tuple[Mechanism, int]]] = {}
-        for (name, mechanism), one in self._metadata.image.credentials.items():
-            found.setdefault(name, []).append((mechanism, one.iterations))
+        found: dict[str, list[CredentialInfo]] = {}
+        for (name, mechanism), one in sorted(self._metadata.image.credentials.items(), key=_key):
+            info = CredentialInfo(mechanism=mechanism, iterations=one.iterations)
+            info.enrolment_ends_ms = one.expires_at_ms if one.is_enrolment else 0
+            found.setdefault(name, []).append(info)
         counts = Counter(user.name for user in request.users or ())
         results = []
         for name in counts or sorted(found):
@@ -46,10 +53,7 @@ class CredentialHandlers:
                 result.error_code = ErrorCode.RESOURCE_NOT_FOUND
                 result.error_message = f"user '{name}' has no SCRAM credentials"
             else:
-                result.credential_infos = [
-                    CredentialInfo(mechanism=mechanism, iterations=iterations)
-                    for mechanism, iterations in sorted(found[name])
-                ]
+                result.credential_infos = found[name]
             results.append(result)
         return DescribeUserScramCredentialsResponse(results=results)
 
@@ -72,4 +76,18 @@ class CredentialHandlers:
                 )
             )
 
-        self._metadata.submit(request, call.answer, refused, *call.asker)
+        login = call.session.login
+        used = None if login is None else login.credential
+        request.login_key = b"" if used is None else used.stored_key
+        user, peer = call.session.rights.user, call.session.peer
+
+        def altered(response: AlterUserScramCredentialsResponse) -> None:
+            if used is not None and used.is_enrolment and not response.results[0].error_code:
+                logger.info("a host has joined", extra=fields(user=user, peer=peer))
+            call.answer(response)
+
+        self._metadata.submit(request, altered, refused, *call.asker)
+
+
+def _key(entry: tuple[CredentialKey, ScramCredential]) -> CredentialKey:
+    return entry[0]

@@ -13,7 +13,7 @@ from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.metrics.warnings import Warnings
 from broker.security.denials import NotesDenials
-from broker.security.rights import NOTHING, UserRights
+from broker.security.rights import NOTHING, EnrolmentRights, Rights, UserRights
 from broker.sessions.call import Call
 from broker.sessions.login import Login, LoginFailed, LoginRules, WrongLoginStep
 from broker.world import World
@@ -118,15 +118,21 @@ class LoginHandlers:
             return None
         session = call.session
         if login.is_complete and session.rights is NOTHING:
-            session.rights = UserRights(
-                login.user,
-                session.peer_host,
-                lambda: self._metadata.image.acls,
-                self._settings.config.super_user_names,
-                self._denials,
-            )
+            session.rights = self._rights_of(login, session.peer_host)
         return SaslAuthenticateResponse(
             auth_bytes=answer.message, session_lifetime_ms=answer.session_ms
+        )
+
+    def _rights_of(self, login: Login, host: str) -> Rights:
+        """Return the rights of a client that has just logged in."""
+        if login.credential is not None and login.credential.is_enrolment:
+            return EnrolmentRights(login.user, host, self._denials)
+        return UserRights(
+            login.user,
+            host,
+            lambda: self._metadata.image.acls,
+            self._settings.config.super_user_names,
+            self._denials,
         )
 
     def _rules(self) -> LoginRules:
@@ -136,6 +142,7 @@ class LoginHandlers:
             self._metadata.image.credentials,
             config.login_secret,
             round(config.connections_max_reauth_ms * spread),
+            self._world.clock.now_ms(),
         )
 
     def _fail(self, call: Call, login: Login, mechanism: Mechanism) -> None:

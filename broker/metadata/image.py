@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from broker.metadata.acl_changes import AclChanges
 from broker.metadata.broker_image import BrokerImage, registered_broker
+from broker.metadata.credential_records import CredentialKey, credential_in
 from broker.metadata.features import check_level
 from broker.metadata.names import normalised
 from broker.metadata.partition_image import PartitionImage
@@ -50,9 +51,6 @@ from protocol.security.scram import Mechanism, ScramCredential
 from protocol.types import TopicPartition, Uuid
 
 T = TypeVar("T")
-
-CredentialKey = tuple[str, Mechanism]
-"""A user's name, and the mechanism of one of the user's credentials."""
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
@@ -187,12 +185,7 @@ class MetadataDelta:
             case ProducerIdsRecord():
                 self._next_producer_id = record.next_producer_id
             case UserScramCredentialRecord():
-                self._set_credential(
-                    record,
-                    ScramCredential(
-                        record.salt, record.stored_key, record.server_key, record.iterations
-                    ),
-                )
+                self._set_credential(record, credential_in(record))
             case RemoveUserScramCredentialRecord():
                 self._set_credential(record, None)
             case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import get_args
 
 from protocol.errors import WireError
+from protocol.messages.membership import OUR_TAGS
 from protocol.types import NO_NODE, Uuid
 from protocol.wire.primitives import Buffer, encode_uvarint, read_uvarint
 from protocol.wire.schema import (
@@ -185,7 +186,10 @@ class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
 
 
 class UserScramCredentialRecord(Message, api_key=11, versions=(0, 0), flexible=0):
-    """A user has this credential for one mechanism. It replaces an earlier one."""
+    """A user has this credential for one mechanism. It replaces an earlier one.
+
+    Kafka does not have the tagged fields. They are those of `ScramCredential`.
+    """
 
     name: str = string()
     mechanism: int = int8()
@@ -193,6 +197,8 @@ class UserScramCredentialRecord(Message, api_key=11, versions=(0, 0), flexible=0
     stored_key: bytes = bytes_()
     server_key: bytes = bytes_()
     iterations: int = int32()
+    is_enrolment: bool = boolean(tag=OUR_TAGS)
+    expires_at_ms: int = int64(tag=OUR_TAGS + 1)
 
 
 class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from broker.metadata.acl_changes import fields_of
 from broker.metadata.broker_image import BrokerImage
+from broker.metadata.credential_records import credential_record
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.quota_changes import quota_records
 from broker.metadata.records import (
@@ -24,7 +25,6 @@ from broker.metadata.records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     TopicRecord,
-    UserScramCredentialRecord,
 )
 from protocol.types import NO_NODE
 
@@ -42,15 +42,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(
                 resource_type=resource_type, resource_name=resource_name, name=name, value=value
             )
-    for (name, mechanism), one in image.credentials.items():
-        yield UserScramCredentialRecord(
-            name=name,
-            mechanism=mechanism,
-            salt=one.salt,
-            stored_key=one.stored_key,
-            server_key=one.server_key,
-            iterations=one.iterations,
-        )
+    for key, one in image.credentials.items():
+        yield credential_record(key, one)
     for acl_id, entry in image.acls.entries.items():
         yield AccessControlEntryRecord(id=acl_id, **fields_of(entry))
     yield from quota_records(image.quotas)

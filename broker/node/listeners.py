@@ -15,7 +15,7 @@ from functools import partial
 
 from broker.budget import TurnBudget, UnlimitedBudget, WorkBudget
 from broker.config import BROKER_LISTENER, MILL_LISTENER, BrokerConfig, InForce
-from broker.metadata.image import CredentialKey
+from broker.metadata.credential_records import CredentialKey
 from broker.metadata.quota_changes import QuotaValues
 from broker.metrics.metrics import Metrics
 from broker.produce.fast_path import template_of

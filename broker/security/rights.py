@@ -98,6 +98,31 @@ class NotKnownYet:
 NOTHING = NotKnownYet()
 
 
+class EnrolmentRights:
+    """The rights of a user with the credential of a join file.
+
+    The user may replace this credential. The controller decides about that, so there are no other
+    rights, whatever the ACLs say.
+    """
+
+    def __init__(self, user: str, host: str, denials: NotesDenials) -> None:
+        self.user = user
+        self._host = normal_host(host)
+        self._denials = denials
+
+    def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+        return False
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
+        return False
+
+    def denied(
+        self, operation: AclOperation, resource_type: AclResource, name: str, request: ApiKey
+    ) -> None:
+        denial = Denial(self.user, self._host, operation, resource_type, name, request)
+        self._denials.note(denial)
+
+
 class UserRights:
     """The rights of a user that has logged in. Decisions are cached until the ACLs change."""
 

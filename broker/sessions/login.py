@@ -96,6 +96,8 @@ class LoginRules:
     """The secret from which the salts of unknown users are made."""
     session_ms: int
     """The lifetime of a session in milliseconds; 0 without an end."""
+    now_ms: int
+    """The wall time, with which the ends of credentials are compared."""
 
 
 class Login:
@@ -109,6 +111,8 @@ class Login:
         self.user = ""
         """The user that has logged in; empty before the login."""
         self.mechanism: Mechanism | None = None
+        self.credential: ScramCredential | None = None
+        """The credential with which the user has logged in; None before the login."""
         self.end = end
         self.has_failed = False
         self._began_ms = began_ms
@@ -225,15 +229,27 @@ class Login:
         # The credential can have changed since the challenge.
         if rules.credentials.get((user, attempt.mechanism)) != attempt.credential:
             raise ScramError("the credential was changed during the login")
+        if attempt.credential.has_expired(rules.now_ms):
+            raise ScramError("the join file of the user has expired")
         if self.is_complete and user != self.user:
             raise ScramError("a client must log in again as the same user")
         is_first = not self.is_complete
         self._attempt = None
         self.user, self.mechanism = user, attempt.mechanism
-        self._ends_ms = now_ms + rules.session_ms if rules.session_ms else 0
+        self.credential = attempt.credential
+        session_ms = _session_ms(attempt.credential, rules)
+        self._ends_ms = now_ms + session_ms if session_ms else 0
         if is_first:
             self._on_complete()
-        return LoginAnswer(last, rules.session_ms)
+        return LoginAnswer(last, session_ms)
+
+
+def _session_ms(credential: ScramCredential, rules: LoginRules) -> int:
+    """Return the lifetime of a session in milliseconds; 0 without an end."""
+    if not credential.expires_at_ms:
+        return rules.session_ms
+    rest_ms = credential.expires_at_ms - rules.now_ms
+    return min(rest_ms, rules.session_ms) if rules.session_ms else rest_ms
 
 
 def _credential(user: str, mechanism: Mechanism, rules: LoginRules) -> ScramCredential:

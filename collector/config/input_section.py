@@ -15,8 +15,10 @@ from collector.config.globs import wildcard_count
 from collector.config.headers import FieldValue, check_fields, check_headers
 from collector.config.multiline_section import MultilineSection
 from collector.config.topics import TopicTemplate, template_of
+from protocol.collector_report import COLLECTORS_TOPIC
 
 POSITIONS_TOPIC = "millrace.positions"
+GROUP_POSITIONS_PREFIX = f"{POSITIONS_TOPIC}."  # before the name of a trust group
 DEAD_LETTERS_TOPIC = "millrace.dead-letters"
 DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
 LINE_BYTES_MIN = 1024  # a line up to this length is never overlong, whatever a topic accepts
@@ -35,7 +37,8 @@ def check_topic_name(name: str) -> str:
 def check_input_topic(name: str) -> None:
     """Check the name of a topic for an input's lines; raises ValueError."""
     check_topic_name(name)
-    if name in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or name.startswith("__"):
+    is_own = name in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC, COLLECTORS_TOPIC)
+    if is_own or name.startswith((GROUP_POSITIONS_PREFIX, "__")):
         raise ValueError(f"found {name!r}, expected a topic of your own, not an internal one")
 
 

@@ -34,7 +34,7 @@ RESCAN_GAP_MS = 50  # shortest time between two scans that inotify events reques
 READER_GROUP = "millrace-stream"
 # most bytes that one read takes from a file while other files write live lines
 SHARED_BLOCK_BYTES = 128 << 10
-COMMIT_MS = 25  # shortest time between two commits of live lines
+COMMIT_MS = 25  # default of `commit_interval`, and its smallest value
 BACKFILL_COMMIT_MS = 1_000  # longest wait for the commit of lines from files that are far behind
 COMMIT_SHARE = 4  # a transaction ends when it holds this fraction (1/n) of in_flight_bytes
 STUCK_MS = 5_000  # a transaction whose batches are unanswered for so long is aborted and sent again
@@ -109,6 +109,22 @@ class CollectorSection(CollectorModel):
         le=100_000,
         description="how many files are kept open at the same time",
         examples=[1000],
+    )
+    group: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9-]{0,30}$",
+        description="the trust group of a collector on another host: collectors of one group share"
+        " the topic `millrace.positions.<group>`. null: the topic `millrace.positions`. A collector"
+        " whose group changes reads all its files again",
+        examples=["web"],
+    )
+    commit_interval: DurationMs = Field(
+        default=COMMIT_MS,
+        ge=COMMIT_MS,
+        le=60_000,
+        description="shortest time between two commits of live lines. With many collectors a longer"
+        " time saves requests: 5 ms for each collector",
+        examples=["5s"],
     )
 
     @property

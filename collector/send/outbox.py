@@ -165,6 +165,11 @@ class SendQueues:
         self._was_trial = self._trial is not None
 
     @property
+    def is_full(self) -> bool:
+        """True if a queue has so many full batches that files wait until they are sent."""
+        return any(len(state.full) >= BACKFILL_WINDOW for _, state in self._sendable())
+
+    @property
     def is_trial(self) -> bool:
         """True if the open transaction is a trial of one suspect queue."""
         return self._trial is not None

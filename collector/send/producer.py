@@ -10,10 +10,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from collector.config.input_section import DEAD_LETTERS_TOPIC, POSITIONS_TOPIC
+from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.limits import (
     DEFAULT_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
@@ -30,21 +30,23 @@ from collector.config.settings import (
 from collector.send.claims import Claim, claim_key, encode_claim
 from collector.send.lag_windows import ReadProgress
 from collector.send.outbox import SendBatch
+from collector.send.position_log import PositionLog
 from collector.send.positions import Records, StoredPosition, gather
+from collector.send.report_log import ReportLog
+from collector.send.rights import NotAllowed, denial_of, topic_denied, transactions_denied
+from collector.send.topic_access import START_TIMEOUT_MS, TopicAccess
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
 from protocol.client.errors import ClientError, raise_for
-from protocol.client.fetch_core import IsolationLevel
-from protocol.client.fetcher import Fetcher
 from protocol.client.group import fetch_offsets
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
 from protocol.client.security import cluster_of
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
-from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
+from protocol.types import LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from protocol.wire.compression import Codec
 from protocol.wire.record import NewRecord
 from protocol.wire.records import assemble_batch, build_batch
@@ -56,8 +58,6 @@ REQUEST_TIMEOUT_MS = 10_000
 A frozen broker keeps its connections open, so only this limit ends the wait. It is a third of the
 default in Kafka's clients, because live lines must not wait longer than a broker's session lasts.
 """
-START_TIMEOUT_MS = 10_000
-POLL_MS = 500
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ class Brokers:
 
     def __init__(self, settings: CollectorSettings, name: str):
         self._settings = settings
+        self.user = None if settings.security is None else settings.security.user
+        """The user as whom the collector logs in; None if it does not log in."""
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
         servers, security = settings.bootstrap_servers, settings.security
@@ -74,8 +76,12 @@ class Brokers:
             servers, security, client_id=name, request_timeout_ms=REQUEST_TIMEOUT_MS
         )
         self._admin = Admin(self._cluster)
+        self._positions = PositionLog(self._cluster, self._admin, settings.section.group)
+        self._instance = ""
+        """The instance that was taken over."""
         self._producer: Producer | None = None
-        self._limits: dict[str, int] = {}
+        self.reports = ReportLog(self._cluster, self.user)
+        self._topics = TopicAccess(self._cluster, self._admin, self.user, self._positions.topic)
         self._routed: dict[str, None] = {}
         """The topics that templates have named, in the order of their creation."""
         self._ready: set[str] = set()
@@ -98,17 +104,19 @@ class Brokers:
             raise
 
     async def prepare(self) -> None:
-        """Create the missing topics, and read the batch limits of all topics. Raises ClientError or
-        ApiError. The call can be repeated safely."""
-        await self.ensure_topics()
-        await self.learn_limits(self._written)
-        self._ready.update(self._written)
+        """Create the missing topics, and read the batch limits of all topics. Files of topics that
+        are not accessible wait. Raises ClientError or ApiError. The call can be repeated safely."""
+        denied = await self.ensure_topics()
+        topics = [name for name in self._written if name not in denied]
+        await self.learn_limits(topics)
+        self._ready.update(topics)
 
     async def make_topics(self, names: Collection[str]) -> None:
         """Create the missing topics that templates named, and read their batch limits. Raises
         ClientError or ApiError. In that case no line can be sent to any of these topics."""
         specs = routed_specs(self._settings, names)
-        await self._admin.ensure_topics(specs, timeout_ms=START_TIMEOUT_MS)
+        if denied := await self._topics.ensure(specs):
+            raise NotAllowed("; ".join(denied.values()))
         fresh = [name for name in names if name not in self._written]
         self._routed |= dict.fromkeys(fresh)
         try:
@@ -139,16 +147,26 @@ class Brokers:
             transactional_id=self._name,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
-        await self._producer.start()
-        await self._producer.init_transactions()
-        ends = await self._claim(instance, claim, host)
-        records = await self._read(ends)
+        try:
+            await self._producer.start()
+            await self._producer.init_transactions()
+            self._instance = instance
+            ends = await self._claim(instance, claim, host)
+            records = await self._positions.read(ends)
+        except (ClientError, ApiError) as error:
+            code = denial_of(error)
+            if code is None:
+                raise
+            if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                raise NotAllowed(transactions_denied(self.user, self._name)) from error
+            topic = self._positions.topic
+            raise NotAllowed(topic_denied(self.user, topic, "read,write")) from error
         return gather(instance, records, since)
 
     async def _claim(self, instance: str, claim: Claim, host: str) -> dict[TopicPartition, int]:
-        """Commit the claim to every partition of the positions topic. Return the offset after each
-        claim."""
-        partitions = await self._position_partitions()
+        """Commit the claim to every partition with positions of the instance. Return the offset
+        after each claim."""
+        partitions = await self._positions.partitions(instance)
         value = encode_claim(claim, host, time.time_ns() // 1_000_000)
         ends: dict[TopicPartition, int] = {}
         while len(ends) < len(partitions):
@@ -158,7 +176,7 @@ class Brokers:
             self.begin()
             futures = {
                 tp: await self._transactional.send(
-                    POSITIONS_TOPIC, value, key=claim_key(instance), partition=tp.partition
+                    tp.topic, value, key=claim_key(instance), partition=tp.partition
                 )
                 for tp in left
             }
@@ -195,11 +213,14 @@ class Brokers:
         if producer is not None:
             await producer.close(timeout_ms)
 
-    async def ensure_topics(self) -> None:
-        """Create the topics that are missing."""
-        await self._admin.ensure_topics(
-            topic_specs(self._settings, self._routed), timeout_ms=START_TIMEOUT_MS
-        )
+    async def ensure_topics(self) -> dict[str, str]:
+        """Create the topics that are missing. Return the topics for lines that are not accessible,
+        each with the reason. Raises NotAllowed if the collector cannot work without a topic."""
+        denied = await self._topics.ensure(topic_specs(self._settings, self._routed))
+        for name in (self._positions.topic, DEAD_LETTERS_TOPIC):
+            if name in denied:
+                raise NotAllowed(denied[name])
+        return denied
 
     @property
     def _written(self) -> list[str]:
@@ -219,7 +240,7 @@ class Brokers:
         limit that was set explicitly is kept. If the cluster refuses to raise a limit, the limit
         stays."""
         names = await self._present() if topics is None else topics
-        unset = await self._ask_limits(names)
+        unset = await self._topics.read_limits(names)
         raised = to_raise(wanted_limits(self._settings.section, self._routed), unset)
         if not raised:
             return
@@ -236,27 +257,11 @@ class Brokers:
                 "could not raise max.message.bytes, so the longest lines are overlong",
                 extra=fields(topics=",".join(raised), reason=str(error)),
             )
-        await self._ask_limits(names)
-
-    async def _ask_limits(self, names: Collection[str]) -> dict[str, int]:
-        """Store the batch limits of topics, and return the limits that are defaults."""
-        unset: dict[str, int] = {}
-        found = await self._admin.describe_configs(
-            [ConfigResource.topic(name) for name in names],
-            [MAX_MESSAGE_BYTES],
-            timeout_ms=START_TIMEOUT_MS,
-        )
-        for resource, entries in found.items():
-            entry = entries.get(MAX_MESSAGE_BYTES)
-            value = DEFAULT_MESSAGE_BYTES if entry is None else int(entry.value or 0)
-            self._limits[resource.name] = value
-            if entry is not None and entry.is_default:
-                unset[resource.name] = value
-        return unset
+        await self._topics.read_limits(names)
 
     def batch_limit(self, topic: str) -> int:
         """Return the most bytes that the records of one batch can take, uncompressed."""
-        limit = min(self._limits.get(topic, DEFAULT_MESSAGE_BYTES), REQUEST_BYTES_MAX)
+        limit = min(self._topics.limits.get(topic, DEFAULT_MESSAGE_BYTES), REQUEST_BYTES_MAX)
         return max(limit - BATCH_OVERHEAD_BYTES, BATCH_OVERHEAD_BYTES)
 
     def partition_of(self, topic: str, key: bytes) -> TopicPartition | None:
@@ -300,11 +305,11 @@ class Brokers:
     async def send_positions(self, records: Records) -> "list[asyncio.Future[BatchMetadata]]":
         """Send position records. The futures complete when the brokers have acknowledged them."""
         now_ms = time.time_ns() // 1_000_000
-        count = len(await self._position_partitions())
-        groups: dict[int, list[list[NewRecord]]] = {}
-        held: Counter[int] = Counter()
+        partitions = await self._positions.partitions(self._instance)
+        groups: dict[TopicPartition, list[list[NewRecord]]] = {}
+        held: Counter[TopicPartition] = Counter()
         for key, value in records.items():
-            partition = partition_for_key(key, count)
+            partition = partitions[partition_for_key(key, len(partitions))]
             lists = groups.setdefault(partition, [[]])
             size = len(key) + len(value or b"")
             if held[partition] + size > POSITIONS_BATCH_BYTES and lists[-1]:
@@ -314,9 +319,9 @@ class Brokers:
             lists[-1].append(NewRecord(key, value, now_ms))
         futures = [
             await self._transactional.send_batch(
-                POSITIONS_TOPIC, partition, build_batch(group, codec=self._codec), len(group)
+                tp.topic, tp.partition, build_batch(group, codec=self._codec), len(group)
             )
-            for partition, lists in groups.items()
+            for tp, lists in groups.items()
             for group in lists
         ]
         for future in futures:
@@ -325,46 +330,9 @@ class Brokers:
 
     async def read_positions(self, instance: str, since: Claim | None = None) -> StoredPosition:
         """Return the committed positions of an instance without taking it over."""
-        partitions = await self._position_partitions(refresh=True)
-        ends = await self._offsets(partitions, LATEST_TIMESTAMP)
-        return gather(instance, await self._read(ends), since)
-
-    async def _position_partitions(self, *, refresh: bool = False) -> list[TopicPartition]:
-        known = self._cluster.current.topics.get(POSITIONS_TOPIC)
-        if known is None or not known.partitions or refresh:
-            metadata = await self._cluster.metadata([POSITIONS_TOPIC], refresh=True)
-            known = metadata.topics[POSITIONS_TOPIC]
-        return [TopicPartition(POSITIONS_TOPIC, number) for number in known.partitions]
-
-    async def _read(
-        self, ends: Mapping[TopicPartition, int]
-    ) -> list[tuple[bytes | None, bytes | None]]:
-        """Return the keys and values of all committed position records below `ends`."""
-        starts = await self._offsets(list(ends), EARLIEST_TIMESTAMP)
-        open_ends = {tp: end for tp, end in ends.items() if starts[tp] < end}
-        fetcher = Fetcher(self._cluster, isolation_level=IsolationLevel.READ_COMMITTED)
-        fetcher.assign({tp: starts[tp] for tp in open_ends})
-        found: list[tuple[bytes | None, bytes | None]] = []
-        try:
-            while any(fetcher.position(tp) < end for tp, end in open_ends.items()):
-                for fetched in await fetcher.poll(POLL_MS):
-                    for record in fetched.records:
-                        if record.offset < open_ends[fetched.tp]:
-                            found.append((_octets(record.key), _octets(record.value)))
-        finally:
-            await fetcher.close()
-        return found
-
-    async def _offsets(
-        self, partitions: Sequence[TopicPartition], timestamp: int
-    ) -> dict[TopicPartition, int]:
-        """Return the start or end offset of each log, as a reader of committed records sees it."""
-        found = await self._admin.list_offsets(
-            dict.fromkeys(partitions, timestamp), isolation_level=IsolationLevel.READ_COMMITTED
-        )
-        for at in found.values():
-            raise_for(at.error)
-        return {tp: at.offset for tp, at in found.items()}
+        partitions = await self._positions.partitions(instance, refresh=True)
+        ends = await self._positions.ends(partitions)
+        return gather(instance, await self._positions.read(ends), since)
 
     async def progress_of(
         self, group: str, places: Sequence[TopicPartition]
@@ -393,7 +361,3 @@ def _retrieved(future: "asyncio.Future[Any]") -> None:
     failure."""
     if not future.cancelled():
         future.exception()
-
-
-def _octets(value: bytes | memoryview | None) -> bytes | None:
-    return None if value is None else bytes(value)

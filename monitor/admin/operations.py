@@ -28,8 +28,10 @@ from protocol.client.group_offset_reset import (
 )
 from protocol.types import TopicPartition
 
-KEPT_TOPICS = frozenset({"millrace.positions"})
-"""The collector's topic of positions. Without its records the collector would send lines twice."""
+POSITIONS_TOPIC = "millrace.positions"
+"""The topic of the collector's positions. A trust group of collectors has the topic
+`millrace.positions.<group>`. Without its records the collectors would send lines twice.
+"""
 
 STAYS = "–"
 
@@ -87,7 +89,7 @@ def _or_default(count: int | None) -> str:
 
 
 def _kept(topic: str) -> str | None:
-    if topic in KEPT_TOPICS:
+    if topic == POSITIONS_TOPIC or topic.startswith(f"{POSITIONS_TOPIC}."):
         return f"{topic} holds the collector's positions, so it cannot be changed here"
     if topic.startswith("__"):
         return f"{topic} belongs to the brokers, so it cannot be changed here"

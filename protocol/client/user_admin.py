@@ -12,6 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     ScramCredentialDeletion,
@@ -31,24 +32,68 @@ async def describe_users(
 
     A user that does not exist is missing in the result. Raises ApiError for other refusals.
     """
+    described = await _describe(cluster, names, timeout_ms)
+    return {
+        user: {Mechanism(one.mechanism): one.iterations for one in infos}
+        for user, infos in described.items()
+    }
+
+
+async def describe_enrolments(
+    cluster: "Cluster", names: Collection[str] = (), *, timeout_ms: int | None = None
+) -> dict[str, Mapping[Mechanism, int]]:
+    """Return the wall times in milliseconds at which credentials of join files expire, by user: of
+    these users, or of all. The time is 0 for every other credential.
+
+    A user that does not exist is missing in the result. Raises ApiError for other refusals.
+    """
+    described = await _describe(cluster, names, timeout_ms)
+    return {
+        user: {Mechanism(one.mechanism): one.enrolment_ends_ms for one in infos}
+        for user, infos in described.items()
+    }
+
+
+async def _describe(
+    cluster: "Cluster", names: Collection[str], timeout_ms: int | None
+) -> dict[str, list[CredentialInfo]]:
     request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
 
-    async def attempt(left_ms: int) -> dict[str, Mapping[Mechanism, int]]:
+    async def attempt(left_ms: int) -> dict[str, list[CredentialInfo]]:
         response: DescribeUserScramCredentialsResponse = await cluster.request(
             None, request, timeout_ms=left_ms
         )
         raise_for(response.error_code, response.error_message)
-        found: dict[str, Mapping[Mechanism, int]] = {}
+        found: dict[str, list[CredentialInfo]] = {}
         for result in response.results:
             if result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
                 continue
             raise_for(result.error_code, result.error_message)
-            found[result.user] = {
-                Mechanism(one.mechanism): one.iterations for one in result.credential_infos
-            }
+            found[result.user] = result.credential_infos
         return found
 
     return await cluster.repeat(attempt, timeout_ms)
+
+
+def credential_upsertion(
+    user: str,
+    password: str,
+    mechanism: Mechanism,
+    *,
+    iterations: int = ITERATIONS_DEFAULT,
+    enrolment_ms: int = 0,
+) -> ScramCredentialUpsertion:
+    """Return the change that gives a user a password. `enrolment_ms` is not 0 for the credential of
+    a join file: the milliseconds for which it is valid."""
+    salt = os.urandom(SALT_BYTES)
+    return ScramCredentialUpsertion(
+        name=user,
+        mechanism=mechanism,
+        iterations=iterations,
+        salt=salt,
+        salted_password=salted_password(password, salt, iterations, mechanism.digest),
+        enrolment_ms=enrolment_ms,
+    )
 
 
 async def set_password(
@@ -58,16 +103,13 @@ async def set_password(
     mechanism: Mechanism,
     *,
     iterations: int = ITERATIONS_DEFAULT,
+    enrolment_ms: int = 0,
     timeout_ms: int | None = None,
 ) -> None:
-    """Write a user's credential for one mechanism. Raises ApiError."""
-    salt = os.urandom(SALT_BYTES)
-    upsertion = ScramCredentialUpsertion(
-        name=user,
-        mechanism=mechanism,
-        iterations=iterations,
-        salt=salt,
-        salted_password=salted_password(password, salt, iterations, mechanism.digest),
+    """Write a user's credential for one mechanism, as `credential_upsertion` says. Raises
+    ApiError."""
+    upsertion = credential_upsertion(
+        user, password, mechanism, iterations=iterations, enrolment_ms=enrolment_ms
     )
     request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
     await _alter(cluster, request, timeout_ms)

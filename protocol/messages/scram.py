@@ -1,10 +1,12 @@
 """The SCRAM credentials of users: list them and change them (KIP-554).
 
-This module has only data classes. `mechanism` is 1 for SCRAM-SHA-256 and 2 for SCRAM-SHA-512.
+This module has only data classes. `mechanism` is 1 for SCRAM-SHA-256 and 2 for SCRAM-SHA-512. The
+tagged fields are this project's own, and Kafka ignores them (decision 0210).
 """
 
 from protocol.messages.api import ApiKey
-from protocol.wire.schema import Message, Struct, array, bytes_, int8, int16, int32, string
+from protocol.messages.membership import OUR_TAGS
+from protocol.wire.schema import Message, Struct, array, bytes_, int8, int16, int32, int64, string
 
 
 class UserName(Struct):
@@ -26,6 +28,9 @@ class CredentialInfo(Struct):
 
     mechanism: int = int8()
     iterations: int = int32()
+    enrolment_ends_ms: int = int64(tag=OUR_TAGS)
+    """The wall time in milliseconds at which the credential of a join file expires; 0 for every
+    other credential."""
 
 
 class DescribeUserScramCredentialsResult(Struct):
@@ -65,6 +70,9 @@ class ScramCredentialUpsertion(Struct):
     iterations: int = int32()
     salt: bytes = bytes_()
     salted_password: bytes = bytes_()
+    enrolment_ms: int = int64(tag=OUR_TAGS)
+    """The milliseconds for which the credential of a join file is valid; 0 for every other
+    credential."""
 
 
 class AlterUserScramCredentialsRequest(
@@ -74,6 +82,9 @@ class AlterUserScramCredentialsRequest(
 
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
+    login_key: bytes = bytes_(tag=OUR_TAGS)
+    """The stored key of the credential with which the client has logged in. The broker that
+    receives the request sets it, whatever the client sends."""
 
 
 class AlterUserScramCredentialsResult(Struct):

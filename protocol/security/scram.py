@@ -90,6 +90,14 @@ class ScramCredential:
     stored_key: bytes
     server_key: bytes
     iterations: int
+    is_enrolment: bool = False
+    """True for the credential of a join file. Its user may only replace it by another one."""
+    expires_at_ms: int = 0
+    """The wall time in milliseconds from which logins with it fail; 0 without an end."""
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Return True if logins with the credential fail at this wall time."""
+        return bool(self.expires_at_ms) and now_ms >= self.expires_at_ms
 
 
 def salted_password(password: str, salt: bytes, iterations: int, digest: str) -> bytes:

@@ -22,6 +22,7 @@ RESTORE = "needs a folder without a mill; tests/e2e/test_backup.py restores one"
 
 FOUR = "needs four brokers; tests/e2e/test_brokers_come_and_go.py adds and removes one"
 GROWS = "restarts the mill with three brokers; tests/e2e/test_cluster_grows.py does the same"
+JOINS = "needs another host; tests/e2e/test_a_host_joins.py lets a folder join"
 REPLACES = "needs three brokers; tests/e2e/test_cluster_grows.py replaces a disk"
 SEVERAL = "needs several brokers; tests/interop/test_reassign_live.py moves replicas"
 
@@ -33,6 +34,7 @@ NOT_RUN = {
     "docs/containers.md docker compose": DOCKER,
     "docs/containers.md mysql": DOCKER,
     "docs/howto/add-a-broker.md ./millrace": FOUR,
+    "docs/howto/add-a-web-server.md": JOINS,
     "docs/howto/existing-kafka.md make up": SETUP,
     "docs/howto/grow.md ./millrace": GROWS,
     "docs/howto/move-replicas.md ./millrace": SEVERAL,
@@ -51,6 +53,7 @@ NOT_RUN = {
 
 NOT_PASTED: dict[str, str] = {
     "docs/howto/add-a-broker.md": "adds a fourth broker to a mill of three",
+    "docs/howto/add-a-web-server.md": "is for two hosts; tests/e2e/test_a_host_joins.py has both",
     "docs/howto/existing-kafka.md": "as docs/kafka.md",
     "docs/howto/grow.md": "needs two more brokers; tests/e2e/test_cluster_grows.py writes it",
     "docs/howto/existing-spark.md": "as docs/spark.md",

@@ -16,13 +16,14 @@ from appliance.output import Exit
 from tests.unit.appliance.test_commands import config, run
 
 
-def service(folder: Path, *, is_system: bool = True) -> Service:
+def service(folder: Path, *, is_system: bool = True, only_collects: bool = False) -> Service:
     return Service(
         folder=folder,
         command=folder / "millrace",
         config_file=folder / "configs" / "millrace.yaml",
         user="root" if is_system else None,
         is_system=is_system,
+        only_collects=only_collects,
     )
 
 
@@ -51,14 +52,17 @@ def test_a_path_that_would_end_its_line_is_refused(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("only_collects", [True, False])
 @pytest.mark.parametrize("is_system", [True, False])
-def test_systemd_understands_every_line(tmp_path: Path, is_system: bool) -> None:
+def test_systemd_understands_every_line(
+    tmp_path: Path, is_system: bool, only_collects: bool
+) -> None:
     folder = tmp_path / "my mill 100% $HOME ü"
     folder.mkdir()
     (folder / "millrace").write_text("#!/bin/sh\n")
     (folder / "millrace").chmod(0o755)
     unit = tmp_path / "millrace.service"
-    unit.write_text(unit_text(service(folder, is_system=is_system)))
+    unit.write_text(unit_text(service(folder, is_system=is_system, only_collects=only_collects)))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *([] if is_system else ["--user"]), str(unit)],
         capture_output=True,

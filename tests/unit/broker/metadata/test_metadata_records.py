@@ -132,6 +132,12 @@ def test_a_credential_stands_in_the_log_as_kafka_writes_it() -> None:
     assert encode_record(record).hex(" ") == (
         "01 0b 00 05 73 68 6f 70 02 03 01 02 02 03 02 04 00 00 10 00 00"
     )
+    # Only the credential of a join file has tagged fields, which are ours.
+    record.is_enrolment, record.expires_at_ms = True, 7
+    assert encode_record(record).hex(" ") == (
+        "01 0b 00 05 73 68 6f 70 02 03 01 02 02 03 02 04 00 00 10 00"
+        " 02 90 4e 01 01 91 4e 08 00 00 00 00 00 00 00 07"
+    )
     removal = RemoveUserScramCredentialRecord(name="shop", mechanism=2)
     assert encode_record(removal).hex(" ") == "01 16 00 05 73 68 6f 70 02 00"
 

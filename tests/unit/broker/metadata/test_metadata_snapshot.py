@@ -87,6 +87,7 @@ def everything() -> list[MetadataRecord]:
         ProducerIdsRecord(broker_id=3, broker_epoch=9, next_producer_id=4_000),
         credential("shop", 1),
         credential("shop", 2),
+        enrolment("collector.web-7", 5_000),
         credential("gone", 1),
         RemoveUserScramCredentialRecord(name="gone", mechanism=1),
         acl(1),
@@ -125,6 +126,12 @@ def credential(name: str, mechanism: int, salt: bytes = b"salt") -> UserScramCre
         server_key=b"server",
         iterations=4_096,
     )
+
+
+def enrolment(name: str, expires_at_ms: int) -> UserScramCredentialRecord:
+    record = credential(name, 2)
+    record.is_enrolment, record.expires_at_ms = True, expires_at_ms
+    return record
 
 
 def test_the_credentials_of_a_delta() -> None:
@@ -205,7 +212,7 @@ def test_the_quotas_of_a_delta() -> None:
 
 def test_every_field_of_an_image_comes_back() -> None:
     image = image_of(everything(), 60)
-    assert image.features and image.configs and len(image.credentials) == 2
+    assert image.features and image.configs and len(image.credentials) == 3
     assert list(image.acls.entries) == [Uuid(int=2)]
     assert image.quotas == {
         SHOP: {"producer_byte_rate": 1_000.0, "request_percentage": 0.5},

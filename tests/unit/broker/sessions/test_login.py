@@ -403,7 +403,7 @@ def test_the_log_names_the_user_and_the_reason_but_no_secret(
 def test_no_secret_is_printed(rig: LoginRig) -> None:
     """Secrets must not appear in a log, a stack trace or a failed assertion."""
     config = rig.broker.parts.settings.config
-    rules = LoginRules({}, config.login_secret, 0)
+    rules = LoginRules({}, config.login_secret, 0, 0)
     assert config.login_secret == b"secret of the cluster"
     for one in (config, rules):
         assert "secret of the cluster" not in repr(one)

@@ -11,6 +11,7 @@ from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.limits import DEFAULT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from collector.config.settings import CollectorSettings
 from collector.send.producer import Brokers
+from collector.send.topic_access import TopicAccess
 from protocol.client.admin_types import ConfigEntry, ConfigResource, TopicSpec
 from protocol.client.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from protocol.errors import ApiError, ErrorCode
@@ -83,6 +84,7 @@ def brokers(cluster: Cluster) -> Brokers:
     }
     made = Brokers(CollectorSettings.model_validate(raw), "name")
     made._cluster = made._admin = cluster  # type: ignore[assignment]
+    made._topics = TopicAccess(cluster, cluster, None, "millrace.positions")  # type: ignore[arg-type]
     return made
 
 

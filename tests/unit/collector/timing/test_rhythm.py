@@ -36,3 +36,30 @@ def test_a_change_without_lines_has_time() -> None:
     rhythm.changed(100)
     rhythm.changed(200)
     assert rhythm.deadline_ms == 100 + POSITIONS_INTERVAL_MS
+
+
+def test_a_longer_interval_holds_back_every_kind_of_change() -> None:
+    rhythm = Rhythm(1000, 5_000)
+    assert rhythm.gathers
+    assert not Rhythm(1000).gathers
+    rhythm.handed_out(ReadQueue.LIVE, 1, 100)
+    assert rhythm.is_due(100), "the first line does not wait"
+    rhythm.cut(100)
+    rhythm.handed_out(ReadQueue.LIVE, 1, 200)
+    assert rhythm.deadline_ms == 5_100
+    rhythm.cut(5_100)
+    rhythm.handed_out(ReadQueue.BACKFILL, 1, 5_200)
+    rhythm.changed(5_200)
+    assert rhythm.deadline_ms == 10_100
+    rhythm.cut(10_100)
+    rhythm.changed(15_000)
+    assert rhythm.deadline_ms == 15_000 + POSITIONS_INTERVAL_MS
+
+
+def test_a_full_transaction_does_not_wait_for_the_interval() -> None:
+    rhythm = Rhythm(1000, 5_000)
+    rhythm.cut(100)
+    rhythm.handed_out(ReadQueue.LIVE, 999, 200)
+    assert not rhythm.is_due(200)
+    rhythm.handed_out(ReadQueue.LIVE, 1, 200)
+    assert rhythm.is_due(200)

@@ -66,6 +66,7 @@ def test_changed_settings_are_shown_beside_what_holds_now() -> None:
         (AlterTopic("gone", {"a": "1"}), None, "does not exist"),
         (AlterTopic("logs", {}, 3), 3, "expected a higher number"),
         (AlterTopic("millrace.positions", {"a": "1"}), 1, "the collector's positions"),
+        (AlterTopic("millrace.positions.web", {"a": "1"}), 16, "the collector's positions"),
         (AlterTopic("__consumer_offsets", {"a": "1"}), 6, "belongs to the brokers"),
     ],
 )

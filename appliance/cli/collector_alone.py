@@ -1,0 +1,50 @@
+"""`millrace collector run`: a collector in the foreground, on a host that has joined a mill."""
+
+from typing import Annotated
+
+import typer
+
+from appliance.cli import context
+from appliance.output import CommandError, Exit
+
+
+def run_alone(
+    again: Annotated[
+        bool, typer.Option("--again", help="This folder was moved to this machine on purpose.")
+    ] = False,
+) -> None:
+    """Run the collector of a host that has joined; Ctrl-C or SIGTERM stops it cleanly."""
+    from dataclasses import replace
+
+    from appliance.cli.join_command import joined_mill
+    from appliance.enrol.host_files import HostFiles
+    from appliance.enrol.plan import Secret
+    from appliance.launch.run import become
+
+    home = context.home()
+    files = HostFiles(home)
+    mill = joined_mill(files)
+    if files.has(Secret.PENDING):
+        raise CommandError(
+            "`millrace join` was interrupted: type the same command again, or"
+            " `millrace join --renew` if the join file is gone",
+            Exit.CONDITION,
+        )
+    known, machine_id = files.joined(), files.machine_id()
+    assert known is not None, "checked by joined_mill"
+    if known.machine_id != machine_id:
+        if not again:
+            raise CommandError(
+                f"this folder joined as collector {known.name} on another machine"
+                f" ({known.machine_id}), and this machine is {machine_id}. Two collectors of one"
+                " name stop each other: join with a name of this machine in another folder, or add"
+                " --again if the other machine is gone",
+                Exit.CONDITION,
+            )
+        files.note(replace(known, machine_id=machine_id))
+    if not mill.config.collector.inputs:
+        raise CommandError(
+            f"{home.config_file} has no collector.inputs: write there which files to read",
+            Exit.CONDITION,
+        )
+    become(mill, "collector")

@@ -1,0 +1,235 @@
+"""`millrace enrol`: let collectors on other hosts in, list them, and revoke them."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.cluster import (
+    JsonOption,
+    OutputFormat,
+    OutputOption,
+    TimeoutOption,
+    YesOption,
+    confirm,
+    emit,
+    with_cluster,
+)
+from appliance.cli.help_lines import group_of_commands
+from appliance.cli.options import EnvelopeOption
+from appliance.machine.files import PRIVATE, write_atomically
+from appliance.output import CommandError, Exit, counted, say, tell
+from protocol.units import format_moment_ms, parse_duration_ms
+
+if TYPE_CHECKING:
+    from appliance.config.model import MillConfig
+    from appliance.enrol.mill_side import Enrolment
+    from protocol.client.admin_types import TopicSpec
+
+TIMEOUT_S = 30.0
+NAMES_MAX = 5_000
+
+app = group_of_commands("Let other hosts in.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+
+
+@app.command()
+def collector(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The collector, such as web-07.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="The trust group: its collectors share a positions topic."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="A topic that it may write; repeatable.")
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topics", help="The beginning of names of topics; default logs."),
+    ] = None,
+    expires: Annotated[
+        str, typer.Option("--expires", help="How long the join file is valid, such as 24h.")
+    ] = "24h",
+    again: Annotated[
+        bool, typer.Option("--again", help="Another join file for a known name.")
+    ] = False,
+    names_from: Annotated[
+        Path | None, typer.Option("--from", help="A file with names, one a line; needs --out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for the join files; default: this one.")
+    ] = None,
+    as_json: EnvelopeOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Write a join file, with which a collector on another host joins once."""
+    from appliance.enrol import mill_side
+    from appliance.enrol.join_file import encode
+
+    names = _names(name, names_from)
+    folder = _folder(out, names_from)
+    asked = _asked(group, topic or (), topics or (), expires, again)
+    mill = context.mill_as_it_runs()
+    entry = mill_side.entry_of(mill.config, mill.home)
+    specs = _topics_of(mill.config)
+    with_cluster(None, timeout, mill_side.refuse_shut)
+    if not again:
+        with_cluster(None, timeout, lambda cluster: mill_side.refuse_known(cluster, names))
+    rows: list[dict[str, Any]] = []
+    for one in names:
+
+        def work(cluster: Any, wanted: str = one) -> Any:
+            return mill_side.enrol(cluster, wanted, asked, entry, specs)
+
+        join = with_cluster(None, timeout, work)
+        path = mill_side.join_path(folder, one)
+        write_atomically(path, encode(join).encode(), mode=PRIVATE)
+        rows.append({"name": one, "group": join.group, "file": str(path), "ends_ms": join.ends_ms})
+    tell(_said(rows), "enrolments/1", rows, as_json)
+    if note := mill_side.note_on(mill.config):
+        say(f"note: {note}")
+
+
+def _said(rows: list[dict[str, Any]]) -> str:
+    ends = format_moment_ms(rows[0]["ends_ms"])
+    if len(rows) > 1:
+        folder = Path(rows[0]["file"]).parent
+        return (
+            f"wrote {counted(len(rows), 'join file')} into {folder}, each valid once until {ends}:"
+            " copy each to its host and type there `millrace join FILE`"
+        )
+    return (
+        f"wrote {rows[0]['file']}, valid once until {ends}; copy it to the host and type there\n"
+        f"  millrace join {Path(rows[0]['file']).name}\n"
+        "  millrace collector run"
+    )
+
+
+def _names(name: str | None, names_from: Path | None) -> list[str]:
+    """Return the names to enrol. Raises CommandError."""
+    from appliance.enrol.rights import name_fault
+
+    if (name is None) == (names_from is None):
+        raise CommandError("expected either NAME or --from FILE", Exit.USAGE)
+    if names_from is None:
+        found = [name or ""]
+    else:
+        try:
+            lines = names_from.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            raise CommandError(
+                f"--from {names_from} cannot be read: {error}", Exit.USAGE
+            ) from error
+        found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if not 0 < len(found) <= NAMES_MAX:
+            raise CommandError(
+                f"--from {names_from}: found {counted(len(found), 'name')}, expected 1 to"
+                f" {NAMES_MAX}",
+                Exit.USAGE,
+            )
+    for one in found:
+        if fault := name_fault(one):
+            raise CommandError(fault, Exit.USAGE)
+        if found.count(one) > 1:
+            raise CommandError(f"found name {one!r} twice, expected each name once", Exit.USAGE)
+    return found
+
+
+def _folder(out: Path | None, names_from: Path | None) -> Path:
+    """Return the folder for the join files. Raises CommandError."""
+    if names_from is not None and out is None:
+        raise CommandError("--from needs --out FOLDER, for the join files", Exit.USAGE)
+    folder = Path.cwd() if out is None else out
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _asked(
+    group: str | None,
+    topic: list[str] | tuple[()],
+    topics: list[str] | tuple[()],
+    expires: str,
+    again: bool,
+) -> "Enrolment":
+    """Return what was asked for. Raises CommandError."""
+    from appliance.enrol.mill_side import Enrolment
+    from appliance.enrol.rights import TopicRight, group_fault, topic_fault
+    from broker.controller.credentials import ENROLMENT_MS_MAX
+    from protocol.units import format_duration_ms
+
+    if group is not None and (fault := group_fault(group)):
+        raise CommandError(fault, Exit.USAGE)
+    rights = (
+        *(TopicRight(one) for one in topic),
+        *(TopicRight(one, is_prefix=True) for one in topics),
+    )
+    for right in rights:
+        if fault := topic_fault(right):
+            raise CommandError(fault, Exit.USAGE)
+    try:
+        valid_ms = parse_duration_ms(expires)
+    except ValueError as error:
+        raise CommandError(f"--expires: {error}", Exit.USAGE) from error
+    if not 0 < valid_ms <= ENROLMENT_MS_MAX:
+        longest = format_duration_ms(ENROLMENT_MS_MAX)
+        raise CommandError(f"--expires: found {expires}, expected up to {longest}", Exit.USAGE)
+    return Enrolment(group, rights or None, valid_ms, again)
+
+
+def _topics_of(config: "MillConfig") -> "dict[str, TopicSpec]":
+    """Return the topics of the configuration, as the mill makes them."""
+    from appliance.mill.settings import topics_for
+    from protocol.client.admin_types import TopicSpec
+
+    listed = [one.name for one in config.topics]
+    names = dict.fromkeys((*config.collector.topics, *config.stream.topics, *listed))
+    return {
+        one["name"]: TopicSpec(one["name"], one["partitions"], one["replication"], one["settings"])
+        for one in topics_for(config, tuple(names))
+    }
+
+
+@app.command("list")
+def list_enrolled(
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """List the collectors that were let in: waiting, joined, or over."""
+    from appliance.enrol import mill_side
+
+    now_ms = time.time_ns() // 1_000_000
+    rows = with_cluster(None, timeout, lambda cluster: mill_side.listed(cluster, now_ms))
+    if output is OutputFormat.TABLE and not as_json:
+        for row in rows:
+            ends_ms = row.pop("ends_ms")
+            row["until"] = None if ends_ms is None else format_moment_ms(ends_ms)
+    emit(
+        "enrolled/1",
+        rows,
+        output,
+        as_json,
+        heads=("name", "group", "state", "ends_ms"),
+        nothing="no collector is enrolled",
+    )
+
+
+@app.command()
+def revoke(
+    name: NameArgument,
+    yes: YesOption = False,
+    as_json: EnvelopeOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Remove a collector's user and its ACLs; its connections end."""
+    from appliance.enrol import mill_side
+
+    confirm([f"collector {name} will lose its rights, and its connections will end"], yes)
+    with_cluster(None, timeout, lambda cluster: mill_side.revoke(cluster, name))
+    text = f"collector {name} is revoked; `millrace enrol collector {name}` lets it in again"
+    tell(text, "enrolment/1", {"name": name, "change": "revoked"}, as_json)

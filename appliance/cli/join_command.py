@@ -1,0 +1,287 @@
+"""`millrace join`: make this host a collector of a mill, with a join file from there."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.progress import waiting
+from appliance.machine.files import PUBLIC, write_atomically
+from appliance.mill.home import Home
+from appliance.output import CommandError, Exit, counted, say, tell
+from protocol.units import format_moment_ms
+
+if TYPE_CHECKING:
+    from appliance.enrol.entering import MillSeen, MillTarget
+    from appliance.enrol.host_files import HostFiles
+    from appliance.enrol.join_file import JoinFile
+    from appliance.mill.settings import Mill
+
+STDIN = "-"
+
+
+def join(
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE|-]", help="The join file; - for standard input.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only dial the brokers; the file is not used up.")
+    ] = False,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Make another password for a host that has joined.")
+    ] = False,
+    as_json: EnvelopeOption = False,
+) -> None:
+    """Make this host a collector of a mill; after an interruption the same command goes on."""
+    if context.in_containers():
+        raise CommandError("a host joins without containers", Exit.CONDITION)
+    if file is not None and renew:
+        raise CommandError("--renew needs no join file", Exit.USAGE)
+    if file is None and not (renew or check):
+        raise CommandError(
+            "expected a join file; `millrace enrol collector NAME` at the mill writes it",
+            Exit.USAGE,
+        )
+    from appliance.enrol.host_files import HostFiles
+
+    files = HostFiles(context.home())
+    if file is not None:
+        parsed = _read(file)
+        _refuse_other_mill(files, parsed)
+        if check:
+            _check_with_file(parsed, as_json)
+        else:
+            with files.locked():
+                _join(files, parsed, file, as_json)
+        return
+    target = _joined_target(files)
+    if check:
+        _check_joined(files, target, as_json)
+    else:
+        with files.locked():
+            _renew(files, target, as_json)
+
+
+def _read(file: str) -> "JoinFile":
+    """Read and check a join file. Raises CommandError, whose text shows nothing of the file."""
+    from appliance.enrol.join_file import JOIN_BYTES_MAX, JoinFileFault, check_time, parse
+
+    try:
+        if file == STDIN:
+            data = sys.stdin.buffer.read(JOIN_BYTES_MAX)
+        else:
+            with Path(file).open("rb") as source:
+                data = source.read(JOIN_BYTES_MAX)
+    except OSError as error:
+        raise CommandError(f"{file} cannot be read: {error.strerror}", Exit.USAGE) from error
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        found = parse(data.decode("utf-8", "replace"))
+        check_time(found, now_ms, format_moment_ms(now_ms))
+    except JoinFileFault as error:
+        raise CommandError(f"{error}", Exit.USAGE) from None
+    return found
+
+
+def _refuse_other_mill(files: "HostFiles", join: "JoinFile") -> None:
+    """Raise CommandError if this folder belongs to another cluster."""
+    own, known = files.mill_id(), files.joined()
+    if own is not None:
+        raise CommandError(
+            f"{files.folder.parents[2]} is the folder of a mill with brokers of its own (cluster"
+            f" {own}), and the join file is for cluster {join.cluster_id}: set MILLRACE_HOME to"
+            " another folder",
+            Exit.CONDITION,
+        )
+    if known is not None and (known.cluster_id, known.name) != (join.cluster_id, join.name):
+        raise CommandError(
+            f"this folder has joined cluster {known.cluster_id} as {known.name}, and the join file"
+            f" is for cluster {join.cluster_id} and {join.name}: set MILLRACE_HOME to another"
+            " folder",
+            Exit.CONDITION,
+        )
+
+
+def _join(files: "HostFiles", join: "JoinFile", file: str, as_json: bool) -> None:
+    from appliance.enrol.host_config import CA_FILE
+    from appliance.enrol.host_files import Joined
+    from appliance.enrol.joining import Joining
+
+    home = context.home()
+    has_config = _has_config(home, join)
+    if join.ca is not None:
+        write_atomically(home.folder / CA_FILE, join.ca.encode(), mode=PUBLIC)
+    target = _target_of(join, home)
+    joining = Joining(
+        files,
+        target,
+        join.secret,
+        lambda: _write_config(home, join),
+        joined=Joined(join.cluster_id, join.name, files.machine_id()),
+        has_config=has_config,
+    )
+    with waiting(f"joining {join.addresses[0]}"):
+        joining.run()
+    assert joining.seen is not None, "the last step has looked at the mill"
+    _refuse_other_cluster(joining.seen, join.cluster_id)
+    words = [f"this host has joined as collector {join.name}"]
+    if file != STDIN:
+        words.append(f"delete {file}: it is of no use any more")
+    words.append(f"write the files to read into {home.config_file}, then type")
+    words.append("  millrace collector run")
+    _tell(words, joining.seen, join.name, as_json)
+
+
+def _has_config(home: Home, join: "JoinFile") -> bool:
+    """Return True if the host has a configuration for this user. Raises CommandError if it has
+    another one."""
+    if not home.config_file.exists():
+        return False
+    cluster = context.load_mill(home)[0].config.cluster
+    if cluster.security is None or cluster.security.user != join.user:
+        raise CommandError(
+            f"{home.config_file} is not the configuration of collector {join.name}, and join does"
+            " not change it: set MILLRACE_HOME to an empty folder, or move the file away",
+            Exit.CONDITION,
+        )
+    return True
+
+
+def _write_config(home: Home, join: "JoinFile") -> None:
+    from appliance.enrol.host_config import EXAMPLE_FOLDER, config_text
+
+    home.config_file.parent.mkdir(parents=True, exist_ok=True)
+    (home.folder / EXAMPLE_FOLDER).mkdir(parents=True, exist_ok=True)
+    write_atomically(home.config_file, config_text(join).encode(), mode=PUBLIC)
+
+
+def _target_of(join: "JoinFile", home: Home, ca: str | None = None) -> "MillTarget":
+    from appliance.enrol.entering import MillTarget
+    from appliance.enrol.host_config import CA_FILE
+    from protocol.client.cluster import parse_bootstrap_servers
+
+    if join.ca is not None and ca is None:
+        ca = str(home.folder / CA_FILE)
+    addresses = tuple(parse_bootstrap_servers(",".join(join.addresses)))
+    return MillTarget(addresses, ca, join.user, join.mechanism)
+
+
+def _check_with_file(join: "JoinFile", as_json: bool) -> None:
+    """Dial all brokers with the secret of the join file, which stays valid."""
+    import asyncio
+    from tempfile import NamedTemporaryFile
+
+    from appliance.enrol.entering import SecretRefused, look
+    from appliance.enrol.joining import USED
+
+    with NamedTemporaryFile("w", suffix=".pem") as ca:
+        ca.write(join.ca or "")
+        ca.flush()
+        target = _target_of(join, context.home(), ca.name if join.ca is not None else None)
+        try:
+            with waiting(f"asking {join.addresses[0]}"):
+                seen = asyncio.run(look(target, join.secret))
+        except SecretRefused as error:
+            raise CommandError(USED, Exit.CONDITION) from error
+    _refuse_other_cluster(seen, join.cluster_id)
+    _tell(["the join file is valid, and nothing was changed"], seen, join.name, as_json)
+
+
+def _joined_target(files: "HostFiles") -> "MillTarget":
+    """Return the mill of a host that has joined. Raises CommandError."""
+    from appliance.enrol.entering import MillTarget
+    from protocol.client.cluster import parse_bootstrap_servers
+    from protocol.security.scram import MECHANISMS
+
+    mill = joined_mill(files)
+    cluster = mill.config.cluster
+    security = cluster.security
+    assert security is not None and security.user is not None, "checked by joined_mill"
+    return MillTarget(
+        tuple(parse_bootstrap_servers(cluster.bootstrap_servers or "")),
+        None if security.ca is None else str(mill.home.folder / security.ca),
+        security.user,
+        MECHANISMS[security.mechanism],
+    )
+
+
+def joined_mill(files: "HostFiles") -> "Mill":
+    """Return the configuration of a host that has joined. Raises CommandError."""
+    known = files.joined()
+    if known is None:
+        raise CommandError(
+            "this host has not joined a mill: `millrace join FILE` does, with a file that"
+            " `millrace enrol collector NAME` has written at the mill",
+            Exit.CONDITION,
+        )
+    mill, _ = context.load_mill()
+    security = mill.config.cluster.security
+    if security is None or security.user is None:
+        raise CommandError(
+            f"{mill.home.config_file} has no cluster.security with a user, as `join` writes it",
+            Exit.CONDITION,
+        )
+    return mill
+
+
+def _renew(files: "HostFiles", target: "MillTarget", as_json: bool) -> None:
+    from appliance.enrol.joining import Joining
+
+    known = files.joined()
+    assert known is not None, "checked by joined_mill"
+    joining = Joining(files, target, None, lambda: None, joined=known, has_config=True, renews=True)
+    with waiting("making another password"):
+        joining.run()
+    assert joining.seen is not None, "the last step has looked at the mill"
+    words = ["this host has another password; a running collector logs in with it"]
+    _tell(words, joining.seen, known.name, as_json)
+
+
+def _check_joined(files: "HostFiles", target: "MillTarget", as_json: bool) -> None:
+    import asyncio
+
+    from appliance.enrol.entering import SecretRefused, look
+    from appliance.enrol.joining import LOST
+    from appliance.enrol.plan import Secret
+
+    known = files.joined()
+    assert known is not None, "checked by joined_mill"
+    try:
+        with waiting("asking the mill"):
+            seen = asyncio.run(look(target, files.read(Secret.PASSWORD)))
+    except SecretRefused as error:
+        raise CommandError(LOST, Exit.CONDITION) from error
+    _refuse_other_cluster(seen, known.cluster_id)
+    _tell([f"collector {known.name} can log in"], seen, known.name, as_json)
+
+
+def _refuse_other_cluster(seen: "MillSeen", cluster_id: str) -> None:
+    if seen.cluster_id != cluster_id:
+        raise CommandError(
+            f"the brokers at these addresses are of cluster {seen.cluster_id}, and this host joins"
+            f" cluster {cluster_id}",
+            Exit.CONDITION,
+        )
+
+
+def _tell(words: list[str], seen: "MillSeen", name: str, as_json: bool) -> None:
+    """Print the result. End with code 5 if this host cannot reach every broker."""
+    lost = [
+        {"broker": one.node_id, "address": one.address, "reason": one.reason}
+        for one in seen.unreachable
+    ]
+    words.append(f"{counted(seen.broker_count - len(lost), 'broker')} can be reached")
+    data = {"name": name, "brokers": seen.broker_count, "unreachable": lost}
+    tell("\n".join(words), "join/1", data, as_json)
+    for one in lost:
+        say(
+            f"millrace: broker {one['broker']} cannot be reached from this host: {one['reason']};"
+            " the collector needs every broker at the address that it advertises"
+            " (network.names at the mill)"
+        )
+    if lost:
+        raise typer.Exit(Exit.UNREACHABLE)

@@ -1,0 +1,70 @@
+"""Create the topics that are missing and read their limits, as far as the collector's user may."""
+
+from collections.abc import Collection, Sequence
+
+from collector.config.limits import DEFAULT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+from collector.send.rights import creation_denied, denial_of, topic_denied
+from protocol.client.admin import Admin
+from protocol.client.admin_types import ConfigResource, TopicSpec
+from protocol.client.cluster import Cluster
+from protocol.errors import ApiError, ErrorCode
+
+START_TIMEOUT_MS = 10_000
+
+
+class TopicAccess:
+    """The topics of one collector. `positions` is the topic that it also reads."""
+
+    def __init__(self, cluster: Cluster, admin: Admin, user: str | None, positions: str):
+        self.limits: dict[str, int] = {}
+        """The batch limits of the topics that exist."""
+        self._cluster = cluster
+        self._admin = admin
+        self._user = user
+        self._positions = positions
+
+    async def ensure(self, specs: Sequence[TopicSpec]) -> dict[str, str]:
+        """Create the topics that are missing. Return the topics that are not accessible, each with
+        the reason. Raises ClientError or ApiError."""
+        try:
+            await self._admin.ensure_topics(specs, timeout_ms=START_TIMEOUT_MS)
+        except ApiError as error:
+            if denial_of(error) is None:
+                raise
+            if len(specs) == 1:
+                return {specs[0].name: await self._why_denied(specs[0])}
+            # One topic without rights must not keep the collector from the others.
+            return {k: v for spec in specs for k, v in (await self.ensure([spec])).items()}
+        return {}
+
+    async def _why_denied(self, spec: TopicSpec) -> str:
+        found = await self._cluster.metadata([spec.name], timeout_ms=START_TIMEOUT_MS)
+        if found.topics[spec.name].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return creation_denied(self._user, spec.name, spec.partitions)
+        operations = "read,write" if spec.name == self._positions else "write"
+        return topic_denied(self._user, spec.name, operations)
+
+    async def read_limits(self, names: Collection[str]) -> dict[str, int]:
+        """Store the batch limits of topics, and return the limits that are defaults. A topic whose
+        settings the collector may not read keeps the limit that is Kafka's default."""
+        unset: dict[str, int] = {}
+        try:
+            found = await self._admin.describe_configs(
+                [ConfigResource.topic(name) for name in names],
+                [MAX_MESSAGE_BYTES],
+                timeout_ms=START_TIMEOUT_MS,
+            )
+        except ApiError as error:
+            if denial_of(error) is None:
+                raise
+            if len(names) > 1:
+                for name in names:
+                    unset |= await self.read_limits([name])
+            return unset
+        for resource, entries in found.items():
+            entry = entries.get(MAX_MESSAGE_BYTES)
+            value = DEFAULT_MESSAGE_BYTES if entry is None else int(entry.value or 0)
+            self.limits[resource.name] = value
+            if entry is not None and entry.is_default:
+                unset[resource.name] = value
+        return unset

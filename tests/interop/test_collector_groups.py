@@ -1,0 +1,93 @@
+"""Collectors of a trust group, with a real broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from collector.send.position_topics import GROUP_PARTITIONS, group_partition, positions_topic
+from protocol.collector_report import COLLECTORS_TOPIC, STOPPED, CollectorReport, decode
+from tests.harness.broker import BrokerProcess
+from tests.harness.collector import CollectorProcess, Read, inputs
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+ALL_PARTITIONS = range(GROUP_PARTITIONS)
+
+
+def test_collectors_of_a_group_keep_their_positions_in_a_partition_each(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.web")
+    names = ("web-1", "web-2", "web-3")
+    for round_number in range(2):
+        for name in names:
+            section = inputs("t.web") | {"instance": name, "group": "web"}
+            folder = tmp_path / name
+            with CollectorProcess(folder, broker.mill_bootstrap, section) as collector:
+                with (collector.home / "watched/text/a.log").open("ab") as log:
+                    log.write(b"%s %d\n" % (name.encode(), round_number))
+                wait_until(
+                    lambda: collector.details()["files"][0]["lines"] == round_number + 1,  # noqa: B023
+                    20,
+                    "the line",
+                )
+    wanted = [b"%s %d" % (name.encode(), number) for number in (0, 1) for name in names]
+    assert sorted(reader.values(6)) == sorted(wanted)
+
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+    assert "millrace.positions" not in topics
+    assert len(topics[positions_topic("web")].partitions) == GROUP_PARTITIONS
+    positions = read(positions_topic("web"), *ALL_PARTITIONS)
+    # Each collector has started twice, and has committed two positions of its file.
+    positions.values(4 * len(names))
+    owners = {(place, (key or b"").split(b"/")[0]) for place, key, _ in positions.records}
+    assert owners == {(group_partition(name), name.encode()) for name in names}
+
+    section = inputs("t.web") | {"instance": "web-2", "group": "web"}
+    code, said = CollectorProcess(tmp_path / "web-2", broker.mill_bootstrap, section).run("--check")
+    (row,) = json.loads(said)["files"]
+    assert (code, row["lines"], row["lag_bytes"]) == (0, 2, 0)
+
+
+def test_a_collector_of_a_group_reports_its_state_and_its_clean_stop(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reports = read(COLLECTORS_TOPIC, 0)
+    section = inputs("t.reported") | {"group": "reported", "instance": "r"}
+
+    def last() -> CollectorReport:
+        values = [value for _, key, value in reports.poll() if key == b"r"]
+        return decode(values[-1])
+
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        (collector.home / "watched/text/a.log").write_bytes(b"a line\n")
+        wait_until(lambda: last().lines_total == 1, 40, "a report after the line")
+        report = last()
+        assert (report.state, report.group, report.files) == ("running", "reported", 1)
+        assert report.last_commit_ms is not None
+        assert report.skew_ms is not None
+        assert abs(report.skew_ms) < 5_000, "broker and collector have the same clock"
+    wait_until(lambda: last().state == STOPPED, 10, "the last report")
+    assert last().problems == ()
+
+
+def test_with_a_long_interval_every_line_arrives_once(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.slow")
+    section = inputs("t.slow") | {"group": "slow", "commit_interval": "1s", "instance": "s"}
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        log = collector.home / "watched/text/a.log"
+        log.write_bytes(b"0\n")
+        reader.values(1)
+        for number in range(1, 200):
+            with log.open("ab") as out:
+                out.write(b"%d\n" % number)
+        assert [int(value) for value in reader.values(200)] == list(range(200))
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        with log.open("ab") as out:
+            out.write(b"200\n")
+        assert [int(value) for value in reader.values(201)] == list(range(201))
