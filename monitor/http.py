@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -30,6 +31,7 @@ from monitor.lag.rules import CellState
 from monitor.sampling.clusters import Clusters
 from monitor.sampling.sampler import Sampler
 from monitor.site.clusters import cluster_routes
+from monitor.site.collectors import collectors_page
 from monitor.site.machines import READS, machine_routes
 from monitor.site.messages import message_routes
 from monitor.site.preview import preview_form, preview_routes
@@ -300,6 +302,10 @@ def _add_pages(
     @route("/collector")
     def collector_page(request: Request, range: str = "10m") -> Response:
         return page(request, "collector.html", lambda s: site.collector(s, range))
+
+    @route("/collectors")
+    def collectors(request: Request, number: Annotated[int, Query(alias="page")] = 1) -> Response:
+        return page(request, "collectors.html", lambda s: collectors_page(s, number))
 
     @route("/alerts")
     def alerts_page(request: Request) -> Response:

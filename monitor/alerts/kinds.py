@@ -7,7 +7,7 @@ could not be read has None instead of a list of subjects.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from monitor.alerts import cluster_kinds
+from monitor.alerts import cluster_kinds, collector_kinds
 from monitor.alerts.core import Found
 from monitor.lag.rules import Bound, CellState, worst_time_lag
 from monitor.state.alert import Kind, Observed, Rule, Unit, subject_pattern
@@ -240,5 +240,15 @@ KINDS: Mapping[Kind, KindOf] = {
         "the brokers support a later level than the cluster's",
         cluster_kinds.level_not_finalised,
         "millrace_level_behind_seconds > {limit}",
+    ),
+    Kind.COLLECTOR_SILENT: KindOf(
+        "a collector of another host does not report",
+        collector_kinds.collector_silent,
+        'millrace_remote_collector_silent{{collector=~"{of}"}} == 1',
+    ),
+    Kind.COLLECTOR_SKEW: KindOf(
+        "the clock of a collector's host is wrong",
+        collector_kinds.collector_skew,
+        'abs(millrace_remote_collector_skew_seconds{{collector=~"{of}"}}) > {limit}',
     ),
 }

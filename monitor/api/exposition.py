@@ -7,6 +7,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitor.api.change_metrics import change_metrics
+from monitor.api.collectors import collector_metrics
 from monitor.api.group_metrics import group_metrics
 from monitor.state.partition_health import health_of
 from monitor.state.snapshot import Snapshot
@@ -60,6 +61,7 @@ class SnapshotMetrics(Collector):
         yield from self._parts()
         yield from self._alerts()
         yield from self._others()
+        yield from collector_metrics(self._snapshot)
 
     def _topics(self) -> Iterable[Metric]:
         labels = ["topic", "partition"]

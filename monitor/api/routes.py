@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from monitor.alerts.view import alert_rows, rule_rows
 from monitor.api import rows
+from monitor.api.collectors import collector_rows
 from monitor.asking.counts import SIZES, Counts, count_rows, described
 from monitor.config.following import Configured
 from monitor.config.settings import MonitorSettings
@@ -254,6 +255,11 @@ def _add_parts(
     async def collector(format: Format = "json") -> Response:
         part = answers.snapshot.part("collector")
         return answers.give("files/1", render.file_rows(part), format)
+
+    @router.get("/collectors", summary="Collectors of other hosts, as their reports say",
+                response_model=Envelope)  # fmt: skip
+    async def collectors(format: Format = "json") -> Response:
+        return answers.give("collectors/1", collector_rows(answers.snapshot), format)
 
     @router.get("/stream", summary="The stream: its batches, by stage, and unparsed lines",
                 response_model=Envelope)  # fmt: skip

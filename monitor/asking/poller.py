@@ -25,6 +25,7 @@ from monitor.asking.brokers import (
     say,
     voter_addresses,
 )
+from monitor.asking.collectors import CollectorReports
 from monitor.asking.disks import ask_disks
 from monitor.asking.group_answers import group_reading
 from monitor.asking.record_times import RecordTimes
@@ -111,6 +112,7 @@ class Poller:
         self._turns = Turns()
         self._rested: frozenset[str] = frozenset()
         self._times = RecordTimes()
+        self._reports = CollectorReports()
         self._moving: Mapping[TopicPartition, Reassignment] = {}
         self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
         self._configs_at_ms = 0
@@ -136,6 +138,7 @@ class Poller:
 
     async def close(self) -> None:
         """Close the connections to the brokers and let the threads end."""
+        await self._reports.close()
         if self._cluster is not None:
             await self._cluster.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -235,6 +238,7 @@ class Poller:
             quorum=None if isinstance(quorum, str) else quorum_view(quorum, now_ms),
             quorum_error=quorum if isinstance(quorum, str) else None,
             rested=self._rested,
+            collectors=await self._reports.read(cluster, starts, ends),
         )
 
     async def _reassignments(self, cluster: Cluster) -> Mapping[TopicPartition, Reassignment]:

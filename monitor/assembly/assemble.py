@@ -30,6 +30,7 @@ from monitor.state.snapshot import (
 )
 from monitor.state.watches import StillFile
 from monitor.views import render
+from monitor.views.collectors import judge
 from protocol.types import TopicPartition
 
 COLUMNS_FROM = 500
@@ -126,6 +127,7 @@ def _with_kafka(
         unseen=kafka.rested - {group.group_id for group in groups},
         quorum=kafka.quorum,
         quorum_error=kafka.quorum_error,
+        collectors=None if kafka.collectors is None else judge(kafka.collectors, kafka.at_ms),
     )
 
 

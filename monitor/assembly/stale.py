@@ -50,6 +50,7 @@ def without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
         moves=unanswered(previous.moves),
         topics=tuple(_stale_topic(topic, why) for topic in previous.topics),
         unseen=previous.unseen,
+        collectors=previous.collectors,
         groups=tuple(_stale_group(group, UNKNOWN_LAG, why) for group in previous.groups),
     )
 

@@ -85,14 +85,16 @@ class RuleSection(BaseModel):
         "racks_doubled",
         "two_voters",
         "level_not_finalised",
+        "collector_silent",
+        "collector_skew",
     ] = Field(
         description="what is watched, see [alerts](#alerts)",
         examples=["lag"],
     )
     above: Limit | None = Field(
         default=None,
-        description="the limit of `lag`, `time_lag`, `unparsed_share`, `move_stands` and"
-        " `level_not_finalised`",
+        description="the limit of `lag`, `time_lag`, `unparsed_share`, `move_stands`,"
+        " `level_not_finalised` and `collector_skew`",
         examples=[100000, "10m", "5%"],
     )
     below: Limit | None = Field(
@@ -114,7 +116,8 @@ class RuleSection(BaseModel):
     )
     of: tuple[str, ...] = Field(
         default=("*",),
-        description="the names of the groups, parts, disks, topics or brokers, with `*` and `?`",
+        description="the names of the groups, parts, disks, topics, brokers or collectors, with `*`"
+        " and `?`",
         examples=[["export*"]],
     )
 
@@ -187,6 +190,8 @@ SHIPPED_RULES = (
     _shipped("racks-doubled", "racks_doubled", **{"for": "10m"}),
     _shipped("two-voters", "two_voters", **{"for": "5m"}),
     _shipped("level-not-finalised", "level_not_finalised", above="7d", **{"for": "0s"}),
+    _shipped("collector-silent", "collector_silent", **{"for": "0s"}),
+    _shipped("collector-clock", "collector_skew", above="1m"),
 )
 """The rules that are used if the configuration file names none."""
 

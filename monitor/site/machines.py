@@ -11,9 +11,11 @@ from monitor.sampling.clusters import Clusters
 from monitor.sampling.sampler import Sampler
 from monitor.state.snapshot import Snapshot
 from monitor.views import render
+from monitor.views.collectors import counts
 from protocol.status import PartState, PartStatus, Problem
 
 STREAMS_MAX = 200
+TROUBLED_MAX = 20  # the most collectors with trouble in the status
 READS = ["GET", "HEAD"]
 
 
@@ -54,6 +56,23 @@ def waiting_turns(snapshot: Snapshot | None) -> dict[str, str]:
     return {part.name: part.turn for part in snapshot.parts if part.turn is not None}
 
 
+def remote_collectors(snapshot: Snapshot | None) -> dict[str, object]:
+    """Return how many collectors of other hosts are in each state, and the first with trouble.
+
+    Without such collectors the result is empty.
+    """
+    if snapshot is None or snapshot.collectors is None:
+        return {}
+    troubled = [one for one in snapshot.collectors if one.health.is_trouble]
+    return {
+        "collectors": {str(health): count for health, count in counts(snapshot.collectors).items()},
+        "collectors_troubled": [
+            {"collector": one.report.instance, "health": str(one.health), "text": one.text}
+            for one in troubled[:TROUBLED_MAX]
+        ],
+    }
+
+
 def machine_routes(
     sampler: Sampler,
     clusters: Clusters,
@@ -86,6 +105,7 @@ def machine_routes(
                 "open_pages": streams,
                 "stuck_parts": stuck_parts(snapshot),
                 "restarts_in_turn": waiting_turns(snapshot),
+                **remote_collectors(snapshot),
             },
         )
 

@@ -25,6 +25,8 @@ class Kind(StrEnum):
     RACKS_DOUBLED = "racks_doubled"
     TWO_VOTERS = "two_voters"
     LEVEL_NOT_FINALISED = "level_not_finalised"
+    COLLECTOR_SILENT = "collector_silent"
+    COLLECTOR_SKEW = "collector_skew"
 
 
 class Unit(StrEnum):
@@ -64,6 +66,8 @@ FORMS = {
     Kind.RACKS_DOUBLED: Form(None, (Unit.FLAG,), "", "topic"),
     Kind.TWO_VOTERS: Form(None, (Unit.FLAG,), "", "quorum"),
     Kind.LEVEL_NOT_FINALISED: Form("above", (Unit.MILLISECONDS,), "7d", "cluster"),
+    Kind.COLLECTOR_SILENT: Form(None, (Unit.FLAG,), "", "collector"),
+    Kind.COLLECTOR_SKEW: Form("above", (Unit.MILLISECONDS,), "1m", "collector"),
 }
 
 HYSTERESIS = 0.1

@@ -7,6 +7,7 @@ This module has only data classes. `monitor/asking/poller` makes a `Reading`, an
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from monitor.state.collectors import Heard
 from monitor.state.snapshot import DiskView, QuorumView, SourceError
 from protocol.status import PartStatus
 from protocol.types import TopicPartition
@@ -166,6 +167,9 @@ class KafkaReading:
     quorum_error: str | None = None
     rested: frozenset[str] = frozenset()
     """The groups that exist but were not polled in this cycle."""
+    collectors: tuple[Heard, ...] | None = None
+    """The last report of each collector of another host; None without their topic, or if it was
+    not read yet."""
 
 
 @dataclass(frozen=True, slots=True)

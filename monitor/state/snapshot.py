@@ -11,6 +11,7 @@ from monitor.lag.reader_status import Judged, ReaderStatus
 from monitor.lag.rules import CellState, Lag, LagSum, TimeLag
 from monitor.state.alert import Standing
 from monitor.state.broker_facts import NO_FACTS, BrokerFacts, Leaving
+from monitor.state.collectors import CollectorView
 from monitor.state.filling import Filling
 from monitor.state.moves import MoveView
 from monitor.state.progress import Stuck
@@ -316,6 +317,8 @@ class Snapshot:
     still_files: tuple[StillFile, ...] | None = None
     """The files that the collector has stopped reading; None if it does not report its files."""
     alerts: Standing = NO_RULES
+    collectors: tuple[CollectorView, ...] | None = None
+    """The collectors of other hosts, those with trouble first; None if none has ever reported."""
 
     @property
     def partitions(self) -> tuple[PartitionView, ...]:

@@ -14,8 +14,10 @@ from monitor.alerts.prometheus_rules import PANELS, alert_name, dashboard, prome
 from monitor.config.alert_rules import SHIPPED_RULES, RuleSection
 from monitor.lag.rules import Bound, CellState, Lag, LagSum, TimeLag
 from monitor.state.alert import FORMS, Kind, Observed, Rule, Unit
+from monitor.state.collectors import Heard
 from monitor.state.snapshot import BrokerView, DiskView, Snapshot
 from monitor.state.watches import StillFile
+from monitor.views.collectors import judge
 from tests.harness import ROOT
 from tests.unit.monitor.readings import metrics_of
 from tests.unit.monitor.scene import (
@@ -31,6 +33,7 @@ from tests.unit.monitor.scene import (
     Mill,
     Story,
 )
+from tests.unit.monitor.views.test_collectors import report
 
 
 def limited(broker: BrokerView) -> BrokerView:
@@ -172,7 +175,8 @@ def told() -> set[str]:
     ill = (StillFile("a", 0, 5 << 20, is_unended=False),)
     changing = Mill(CHANGING, None).run()
     left = replace(changing, moves=(), brokers=tuple(map(limited, changing.brokers)))
-    snapshots = (replace(snapshot, unparsed_share=0.2, still_files=ill), changing, left)
+    far = replace(changing, collectors=judge([Heard(report(skew_ms=1), 0)], 0))
+    snapshots = (replace(snapshot, unparsed_share=0.2, still_files=ill), changing, left, far)
     return set[str]().union(*map(names_of, snapshots))
 
 

@@ -1,0 +1,65 @@
+"""The monitor reads the reports of collectors from a real broker."""
+
+import asyncio
+
+import pytest
+
+from monitor.asking.poller import Poller
+from monitor.state.collectors import Heard
+from protocol.client.admin import Admin
+from protocol.client.admin_types import TopicSpec
+from protocol.client.cluster import Cluster
+from protocol.client.producer import Producer
+from protocol.collector_report import COLLECTORS_TOPIC, encode
+from tests.harness.broker import BrokerProcess
+from tests.unit.monitor.views.test_collectors import report
+
+pytestmark = pytest.mark.live
+
+NOW_MS = 10_000
+
+
+def test_each_cycle_reads_what_is_new_and_a_topic_made_again_from_its_start(
+    broker: BrokerProcess,
+) -> None:
+    asyncio.run(play(broker.bootstrap))
+
+
+async def play(bootstrap: str) -> None:
+    cluster = Cluster(bootstrap, client_id="test")
+    await cluster.start(10_000)
+    producer = Producer(cluster)
+    await producer.start()
+    poller = Poller(bootstrap, {})
+
+    async def found() -> dict[str, Heard] | None:
+        kafka = (await poller.read(NOW_MS)).kafka
+        assert kafka is not None
+        listed = kafka.collectors
+        return None if listed is None else {one.report.instance: one for one in listed}
+
+    async def send(instance: str, value: bytes | None) -> None:
+        key = instance.encode()
+        await (await producer.send(COLLECTORS_TOPIC, value, key=key, partition=0))
+
+    try:
+        assert await found() is None
+        await Admin(cluster).ensure_topics([TopicSpec(COLLECTORS_TOPIC, 1)])
+        for files in range(3):
+            await send("a", encode(report("a", files=files)))
+        await send("b", encode(report("b")))
+        read = await found()
+        assert read is not None
+        assert (sorted(read), read["a"].report.files) == (["a", "b"], 2)
+        await send("b", None)
+        await send("a", b"no report")
+        await send("c", encode(report("c")))
+        read = await found()
+        assert read is not None
+        assert sorted(read) == ["a", "c"]
+        await Admin(cluster).delete_topics([COLLECTORS_TOPIC])
+        assert await found() is None
+    finally:
+        await producer.close(1_000)
+        await poller.close()
+        await cluster.close()
