@@ -15,6 +15,9 @@ from monitor.config.settings import split_address
 BROKER_PREFIX = "broker-"
 """The beginning of a broker's part name, before its node id."""
 
+NET_SETTING = "ports.net"
+"""The setting of the ports of the brokers' listener with TLS."""
+
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 
