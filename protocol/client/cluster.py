@@ -33,6 +33,9 @@ REQUEST_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_MS = 300_000
 METADATA_TIMEOUT_MS = 10_000
 RECONNECT_BACKOFF_MS = (50, 1_000)
+LOGIN_BACKOFF_MS = (200, 30_000)
+"""The waits after refused logins. The maximum is how late a client notices that its user has been
+made or its password corrected."""
 RETRY_BACKOFF_MS = (50, 1_000)
 
 DEFAULT_PORT = 9092
@@ -314,7 +317,8 @@ class Cluster:
 
     def _new_link(self, host: str, port: int) -> NodeLink:
         backoff = Backoff(*self._reconnect_backoff_ms, self.rng)
-        return NodeLink(host, port, self._link_settings, backoff, self.now_ms)
+        refused = Backoff(*LOGIN_BACKOFF_MS, self.rng)
+        return NodeLink(host, port, self._link_settings, backoff, refused, self.now_ms)
 
     def _link(self, node_id: int, purpose: str) -> NodeLink:
         if self._is_closed:

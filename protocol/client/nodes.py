@@ -13,7 +13,7 @@ from typing import Any
 from protocol.client.backoff import Backoff
 from protocol.client.connection import IN_FLIGHT_MAX, RESPONSE_BYTES_MAX, Connection
 from protocol.client.errors import BrokerUnreachable, ClientClosed, ClientError, ConnectionLost
-from protocol.client.login import ClientLogin
+from protocol.client.login import ClientLogin, LoginRefused
 
 CONNECT_TIMEOUT_MS = 10_000
 
@@ -39,12 +39,15 @@ class NodeLink:
         port: int,
         settings: LinkSettings,
         backoff: Backoff,
+        login_backoff: Backoff,
         clock: Callable[[], int],
     ) -> None:
+        """Describe the link. `login_backoff` has the waits after refused logins."""
         self.host = host
         self.port = port
         self._settings = settings
         self._backoff = backoff
+        self._login_backoff = login_backoff
         self._clock = clock
         self._retry_at_ms = 0
         self._connection: Connection | None = None
@@ -120,10 +123,16 @@ class NodeLink:
                 tls=self._settings.tls,
                 login=self._settings.login,
             )
+        except LoginRefused:
+            # A wrong password stays wrong for longer than a broker stays away, and each login costs
+            # the broker more than a connection.
+            self._retry_at_ms = self._clock() + self._login_backoff.next_ms()
+            raise
         except BrokerUnreachable:
             self._retry_at_ms = self._clock() + self._backoff.next_ms()
             raise
         self._backoff.reset()
+        self._login_backoff.reset()
         # The back-off also applies to a broker that accepts connections and closes them at once.
         self._retry_at_ms = self._clock() + self._backoff.base_ms
         self._connection = connection
