@@ -124,7 +124,7 @@ def listen_address(mill: Mill) -> Iterator[Check]:
         CheckLevel.FAILED,
         "network.listen",
         f"this machine does not have the address {network.listen}",
-        f"write one that it has ({known}), or 0.0.0.0 for all of its IPv4 addresses",
+        f"write one of its addresses ({known}), or 0.0.0.0 for all of its IPv4 addresses",
     )
 
 

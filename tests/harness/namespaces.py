@@ -108,7 +108,7 @@ class Namespaces(Server):
         return f"10.77.{node_id}.2"
 
     def router_of(self, node_id: int) -> str:
-        """Return the address at which a namespace reaches the one that made it."""
+        """Return the address at which a namespace reaches the namespace of its maker."""
         return f"10.77.{node_id}.1"
 
     def command(self, node_id: int) -> Sequence[str]:

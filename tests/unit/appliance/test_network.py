@@ -163,7 +163,7 @@ def test_an_address_that_this_machine_does_not_have_stops_the_start(tmp_path: Pa
     assert found.level is CheckLevel.FAILED
     assert str(found).startswith(
         f"network.listen: this machine does not have the address {NOT_HERE};"
-        " write one that it has (127.0.0.1"
+        " write one of its addresses (127.0.0.1"
     )
     assert found in startup.before_start(ours)
     assert list(startup.listen_address(mill(tmp_path, OPEN))) == []

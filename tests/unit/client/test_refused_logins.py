@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import pytest
 
-from protocol.client import nodes
 from protocol.client.backoff import JITTER, Backoff
 from protocol.client.cluster import LOGIN_BACKOFF_MS, RECONNECT_BACKOFF_MS
+from protocol.client.connection import Connection
 from protocol.client.errors import BrokerUnreachable
 from protocol.client.login import LoginRefused
 from protocol.client.nodes import LinkSettings, NodeLink
@@ -51,7 +51,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]) -
     async def fail(*_: object, **__: object) -> NoReturn:
         raise error()
 
-    monkeypatch.setattr(nodes.Connection, "open", fail)
+    monkeypatch.setattr(Connection, "open", fail)
 
 
 async def attempts(one: NodeLink, count: int) -> None:
