@@ -67,7 +67,7 @@ class Check:
 def before_start(mill: Mill) -> list[Check]:
     """Return every check that must pass while no part of the mill runs."""
     found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *data_ownership(mill)]
-    found += [*own_certificate(mill), *listen_address(mill)]
+    found += [*network(mill)]
     found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
     return [check for check in found if check.level is CheckLevel.FAILED]
 
@@ -94,6 +94,12 @@ def programs(mill: Mill) -> Iterator[Check]:
             yield Check(CheckLevel.FAILED, what, "not installed", "`make setup` installs it")
         else:
             yield Check(CheckLevel.OK, what, program)
+
+
+def network(mill: Mill) -> Iterator[Check]:
+    """Check what the listener NET needs: its certificate and its address."""
+    yield from own_certificate(mill)
+    yield from listen_address(mill)
 
 
 def own_certificate(mill: Mill) -> Iterator[Check]:

@@ -165,7 +165,7 @@ def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | No
     """Refuse a file that the parts would reject, while they still run with the former
     configuration."""
     judge(mill, loaded)
-    found = [*startup.data_ownership(mill), *startup.listen_address(mill)]
+    found = [*startup.data_ownership(mill), *startup.network(mill)]
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
         found.extend(startup.ports(mill, leaving_out=ours))
