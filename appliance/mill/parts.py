@@ -57,6 +57,16 @@ class Part:
         """Return the address to which the probe connects, as text for people."""
         return f"{self.host}:{self.port}"
 
+    def keeps_addresses_of(self, other: "Part") -> bool:
+        """Return whether this part is found wherever the other one was.
+
+        One of the two can have further ports, such as those of a listener that a change opens.
+        """
+        mine, theirs = dict(self.ports), dict(other.ports)
+        return replace(self, ports=()) == replace(other, ports=()) and all(
+            mine[setting] == theirs[setting] for setting in mine.keys() & theirs.keys()
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:

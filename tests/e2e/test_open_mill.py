@@ -173,7 +173,8 @@ def test_nothing_is_reached_before_a_super_user_has_a_password(scene: Scene) -> 
     assert "./millrace user add admin" in scene.told_by_up.err
 
 
-def test_up_status_and_doctor_say_what_is_open(scene: Scene) -> None:
+def test_brokers_open_in_turn_and_up_status_and_doctor_say_what_is_open(scene: Scene) -> None:
+    assert "broker-1, broker-2, broker-3 restart one after the other" in scene.told_by_up.err
     ports = ", ".join(map(str, scene.nets))
     text = f"Kafka with TLS and logins at 0.0.0.0, ports {ports}; names {NAME}, {scene.host}"
     assert f"  other machines   {text}\n" in scene.told_by_up.out + scene.told_by_up.err
