@@ -54,7 +54,14 @@ def operator_of(settings: MonitorSettings) -> Operator | None:
     """Return the operator that changes the cluster; None if changes are switched off."""
     if not settings.section.admin or settings.token is None:
         return None
-    return Operator(settings.bootstrap_servers, settings.stream_group)
+    return Operator(settings.bootstrap_servers, settings.stream_group, settings.security)
+
+
+def browser_of(settings: MonitorSettings) -> Browser | None:
+    """Return the reader of records; None if the page shows no records."""
+    if not settings.section.messages:
+        return None
+    return Browser(settings.bootstrap_servers, settings.security)
 
 
 def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
@@ -129,6 +136,7 @@ def main() -> int:
         settings.supervisor,
         disks={"data": Path(settings.data_dir)},
         stream_group=settings.stream_group,
+        security=settings.security,
     )
     alerts = Alerts(settings.section.alerts.all_rules())
     recorder, problem = recorder_of(settings, alerts)
@@ -148,7 +156,7 @@ def main() -> int:
         clock_ms=clock_ms,
         on_failure=stop,
         counts=counts_of(settings),
-        browser=Browser(settings.bootstrap_servers) if settings.section.messages else None,
+        browser=browser_of(settings),
         previews=Detector(settings.preview) if settings.preview is not None else None,
         orders=operator_of(settings),
         clusters=clusters_of(settings, clock_ms),

@@ -47,6 +47,7 @@ from stream.source.checkpoint import (
     forgotten_by,
     starting_offsets,
 )
+from stream.source.entry import with_password_file
 from stream.source.kafka import (
     Divider,
     TopicOffsets,
@@ -91,7 +92,7 @@ class StreamJob:
         self._keeper = ThreadKeeper(state, stop)
         self._configuration = LiveConfiguration(settings, state)
         self._checkpoint = CheckpointFolder(settings.data_dir / "checkpoint")
-        self._committer = OffsetCommitter(settings.bootstrap_servers, settings.part)
+        self._committer = OffsetCommitter(settings.entry, settings.part)
         self._listener = ProgressListener(self._committer, state)
         self._crash_record = CrashRecord(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
@@ -99,6 +100,7 @@ class StreamJob:
         self._recount_hand = Hand()
         self._overseer = Overseer(self._recount_hand, lambda _: None)
         self._opened: str | None = None
+        self._entry = settings.entry
         state.watch_sinks(lambda: self._configuration.now.sinks.facts)
 
     def run(self) -> int:
@@ -108,7 +110,9 @@ class StreamJob:
         try:
             self._say_suspects()
             self._persist(lambda: ask_masters(self._settings.section.master))
-            session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
+            scratch = empty_scratch(self._settings.data_dir)
+            self._entry = with_password_file(self._settings.entry, scratch)
+            session = start_session(self._settings, scratch=scratch)
             java_classes.load(session, self._settings.data_dir)
             faults = self._configuration.faults(session)
             for fault in faults:
@@ -196,15 +200,15 @@ class StreamJob:
                 self._configuration,
                 settings.section.archive,
                 root_of(settings.section.archive.folder, settings.home),
-                settings.bootstrap_servers,
-                partial(ask_readable, settings.bootstrap_servers, settings.part),
+                self._entry,
+                partial(ask_readable, settings.entry, settings.part),
                 self._state,
                 self._stop,
             )
             archive.start(session, self._keeper)
         recounter = Recounter(
             self._configuration,
-            settings.bootstrap_servers,
+            self._entry,
             lambda: self._ask_topics().starts,
             archive,
             self._state,
@@ -231,7 +235,7 @@ class StreamJob:
     def _start_query(self, session: SparkSession) -> tuple[BatchWriter, StreamingQuery]:
         query_id, starting = self._prepare()
         now = self._configuration.now
-        options = kafka_options(now.section, self._settings.bootstrap_servers, starting)
+        options = kafka_options(now.section, self._entry, starting)
         writer = BatchWriter(
             query_id,
             now.plan,
@@ -315,12 +319,8 @@ class StreamJob:
         self._checkpoint.give_up()
 
     def _ask_topics(self) -> TopicOffsets:
-        return ask_topics(
-            self._settings.bootstrap_servers,
-            self._settings.part,
-            self._configuration.now.section.topics,
-            self._configuration.now.topics,
-        )
+        now = self._configuration.now
+        return ask_topics(self._settings.entry, self._settings.part, now.section.topics, now.topics)
 
     def _wait_for_lines(self, wanted: Offsets, held: TopicOffsets) -> None:
         """Wait while the broker lacks the lines that must be read next, and report the missing

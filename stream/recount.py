@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
+from protocol.security.cluster_security import ClusterEntry
 from sinks.errors import FencedWriter, LedgerMismatch, RangeMoved, SinkUnavailable
 from sinks.mysql import recounts
 from sinks.mysql.recounts import Recount
@@ -74,7 +75,7 @@ class Recounter:
     def __init__(
         self,
         configuration: LiveConfiguration,
-        bootstrap_servers: str,
+        entry: ClusterEntry,
         first_offsets: Callable[[], Offsets],
         archive: ArchiveWriter | None,
         state: StreamState,
@@ -88,7 +89,7 @@ class Recounter:
         self._may_count = may_count
         self._metric: str | None = None
         self._configuration = configuration
-        self._bootstrap_servers = bootstrap_servers
+        self._entry = entry
         self._first_offsets = first_offsets
         self._state = state
         self._stop = stop
@@ -168,7 +169,7 @@ class Recounter:
             assert self._archive is not None, "something is archived"
             lines = self._archive.read(session, piece)
         else:
-            options = kafka_options(now.section, self._bootstrap_servers, None)
+            options = kafka_options(now.section, self._entry, None)
             lines = read_ranges(session, options, piece)
         now.sinks.note(partial(recounts.note_try, metric=one.metric))
         counts = self._fold(lines, now, one.metric, piece)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from appliance.checks.startup import Check, CheckLevel
 from appliance.kafka.session import TIMEOUT_MS, open_cluster, run
-from appliance.mill.parts import bootstrap_servers
+from appliance.mill.entry import cluster_entry
 from appliance.mill.settings import Mill, topics_for
 from appliance.output import CommandError
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
 from protocol.client.topic_details import describe_topics
+from protocol.security.cluster_security import ClusterEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def rows(mill: Mill, timeout_ms: int = TIMEOUT_MS) -> Iterator[Check]:
     if not stated:
         return
     try:
-        found = run(_ask(bootstrap_servers(mill.config, mill.placement), stated, timeout_ms))
+        found = run(_ask(cluster_entry(mill), stated, timeout_ms))
     except CommandError as error:
         yield Check(CheckLevel.WARNING, "topics", str(error), "`./millrace status`")
         return
@@ -73,9 +74,9 @@ def differences(
 
 
 async def _ask(
-    servers: str, stated: Mapping[str, TopicFacts], timeout_ms: int
+    asked: ClusterEntry, stated: Mapping[str, TopicFacts], timeout_ms: int
 ) -> dict[str, TopicFacts]:
-    async with open_cluster(servers, timeout_ms=timeout_ms) as cluster:
+    async with open_cluster(asked, timeout_ms=timeout_ms) as cluster:
         topics = await describe_topics(cluster, list(stated))
         there = [name for name, one in topics.items() if not one.error]
         keys = sorted({key for name in there for key in stated[name].settings})

@@ -27,6 +27,7 @@ from appliance.output import CommandError, Exit, out, print_json, print_table, s
 if TYPE_CHECKING:
     from appliance.mill.settings import Mill
     from protocol.client.cluster import Cluster
+    from protocol.security.cluster_security import ClusterEntry
 
 Row = dict[str, Any]
 
@@ -61,15 +62,19 @@ LOOPBACK_TIMEOUT_S = 1.0
 """The time in seconds within which a listener on this machine must accept a connection."""
 
 
-def servers(bootstrap: str | None) -> str:
-    """Return the bootstrap servers of the mill, unless the command names another cluster."""
-    if bootstrap:
-        return bootstrap
-    from appliance.mill.parts import bootstrap_servers
+def asked_cluster(bootstrap: str | None) -> "ClusterEntry":
+    """Return the entry to the mill's cluster, unless the command names another cluster.
 
+    Another cluster is never sent the login of `cluster.security`.
+    """
+    from appliance.mill.entry import cluster_entry
+    from protocol.security.cluster_security import ClusterEntry
+
+    if bootstrap:
+        return ClusterEntry(bootstrap)
     mill = context.mill_as_it_runs()
     refuse_without_mill(mill)
-    return bootstrap_servers(mill.config, mill.placement)
+    return cluster_entry(mill)
 
 
 def refuse_without_mill(mill: "Mill") -> None:
@@ -99,7 +104,7 @@ def _listens(address: tuple[str, int]) -> bool:
 
 
 @asynccontextmanager
-async def connected(asked: str) -> AsyncIterator["Cluster"]:
+async def connected(asked: "ClusterEntry") -> AsyncIterator["Cluster"]:
     """Open a cluster for a command that shows its own progress once a broker has answered."""
     from appliance.kafka.session import open_cluster
 
@@ -115,7 +120,7 @@ def with_cluster(
     """Connect to the cluster and run an action on it."""
     from appliance.kafka.session import open_cluster, run
 
-    asked = servers(bootstrap)
+    asked = asked_cluster(bootstrap)
 
     async def answered() -> Any:
         async with open_cluster(asked, timeout_ms=round(timeout * 1000)) as cluster:

@@ -15,7 +15,6 @@ from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import waiting
 from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
-from appliance.mill.parts import bootstrap_servers
 from appliance.mill.settings import Mill, collector_settings
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, counted, print_json, print_table, say
@@ -216,20 +215,21 @@ def _refuse_beside_a_collector(mill: Mill, purpose: str) -> None:
 
 def _refuse_without_brokers(mill: Mill) -> None:
     refuse_without_mill(mill)
-    from protocol.client.cluster import Cluster
+    from appliance.mill.entry import cluster_entry
     from protocol.client.errors import ClientError
+    from protocol.client.security import cluster_of
 
-    servers = bootstrap_servers(mill.config, mill.placement)
+    asked = cluster_entry(mill)
 
     async def reach() -> None:
-        cluster = Cluster(servers, client_id="millrace-collector-once")
+        cluster = cluster_of(asked.servers, asked.security, client_id="millrace-collector-once")
         try:
             await cluster.start(REACH_TIMEOUT_MS)
         finally:
             await cluster.close()
 
     try:
-        with waiting(f"asking {servers}"):
+        with waiting(f"asking {asked}"):
             asyncio.run(reach())
     except ClientError as error:
         raise CommandError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
+from appliance.cli.cluster import BootstrapOption, asked_cluster, complete_topics, connected
 from appliance.output import CommandError, Exit, counted, out, say, utc_text
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def consume(
     printer = _Printer(form, as_json=as_json)
 
     async def work() -> None:
-        async with connected(servers(bootstrap)) as cluster:
+        async with connected(asked_cluster(bootstrap)) as cluster:
             await read(cluster, wanted, printer.print)
 
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, connected, servers
+from appliance.cli.cluster import BootstrapOption, asked_cluster, connected
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.rooms import cell_or_dash
 from appliance.output import CommandError, Exit, counted, print_json, print_table, say, utc_text
@@ -67,7 +67,7 @@ def dead_letters(
 
     _refuse(reason, not replay and (execute or decode is not None or cut or stdin))
     beginning = _beginning(since)
-    asked = servers(bootstrap)
+    asked = asked_cluster(bootstrap)
 
     def chooses(letter: Letter) -> bool:
         return (file is None or is_meant(letter.file, file)) and reason in (None, letter.reason)

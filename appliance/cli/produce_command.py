@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from appliance.cli.cluster import BootstrapOption, complete_topics, connected, servers
+from appliance.cli.cluster import BootstrapOption, asked_cluster, complete_topics, connected
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import LOOK_EVERY_S, ProgressLine
 from appliance.output import CommandError, Exit, tell
@@ -58,7 +58,7 @@ def produce(
     _refuse_keys(key, key_delimiter)
     settings = _settings(acks, compression, transactional_id)
     headers = tuple(_header(text) for text in header or [])
-    asked = servers(bootstrap)
+    asked = asked_cluster(bootstrap)
     records = _records(files or [], key, key_delimiter, headers, partition)
     tally = ProduceTally()
     line = ProgressLine()

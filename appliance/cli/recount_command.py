@@ -11,7 +11,7 @@ from appliance.cli.cluster import refuse_without_mill
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import progress_line, waiting
 from appliance.cli.stream_database import in_mysql
-from appliance.mill.parts import bootstrap_servers
+from appliance.mill.entry import cluster_entry
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit, duration_text, say, tell
 from protocol.client.errors import ClientError
@@ -101,11 +101,11 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
 
     refuse_without_mill(mill)
     try:
-        servers = bootstrap_servers(mill.config, mill.placement)
-        held = offsets_since(servers, "millrace-recount", topics, None)
+        asked = cluster_entry(mill)
+        held = offsets_since(asked, "millrace-recount", topics, None)
         by_time = held
         if moment_ms is not None:
-            by_time = offsets_since(servers, "millrace-recount", topics, moment_ms)
+            by_time = offsets_since(asked, "millrace-recount", topics, moment_ms)
     except (ApiError, ClientError, OSError) as error:
         raise CommandError(
             f"no broker answers, so the recount was not requested: {error}", Exit.UNREACHABLE

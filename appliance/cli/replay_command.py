@@ -22,6 +22,7 @@ from collector.send.replaying import LetterPlace, Repair, Unrepairable, first_by
 
 if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
+    from protocol.security.cluster_security import ClusterEntry
 
 EDITS_BYTES_MAX = 512 << 20
 WOULD_BE = "put back"
@@ -82,7 +83,7 @@ def _number(row: Mapping[str, Any], name: str) -> int:
 
 
 def put_back(
-    bootstrap_servers: str,
+    asked: "ClusterEntry",
     beginning: Beginning,
     chooses: Chooses,
     repair: Repair,
@@ -92,7 +93,7 @@ def put_back(
     """Show, or do, the replay of the chosen letters."""
 
     async def work() -> tuple[DeadLetters, dict[LetterPlace, str], list[Line]]:
-        async with connected(bootstrap_servers) as cluster:
+        async with connected(asked) as cluster:
             if not execute:
                 shelf = await look(cluster, beginning, chooses)
                 return shelf, *await judge(cluster, shelf, repair)

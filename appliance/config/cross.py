@@ -1,13 +1,14 @@
 """The checks between sections: each one compares values of several sections of the file.
 
-This module is pure. Each check adds its faults to the document. All checks run, so that the user
-sees every fault.
+All checks except `check_links` are pure. Each check adds its faults to the document. All checks
+run, so that the user sees every fault.
 """
 
 from collections.abc import Callable, Collection
 
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
+from appliance.config.links import check_links
 from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import check_network, is_loopback, refuse_network
 from appliance.config.replication import check_replication
@@ -45,6 +46,8 @@ def check_all(
     ]
     if not _touch(wrong, (("collector", "inputs"),)):
         check_archive(config, document, home)
+    if not _touch(wrong, (("cluster", "bootstrap_servers"), ("cluster", "security"))):
+        check_links(config, document, home)
     checks.append((refuse_network, (("network",),)) if is_published else (_check_listen, ()))
     for check, needed in checks:
         if not _touch(wrong, needed):

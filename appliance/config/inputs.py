@@ -24,6 +24,7 @@ OTHER_VARIABLES = {
 FILE_BYTES_MAX = 64 * 1024
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_FILE = re.compile(r"\$\{file:([^}]*)\}\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -127,6 +128,12 @@ def substitute(
 
     document.root = {key: walk(value, (key,)) for key, value in document.root.items()}
     return originals
+
+
+def file_named_by(text: str) -> str | None:
+    """Return the file of a text that is only `${file:path}`; None for any other text."""
+    match = _FILE.match(text)
+    return None if match is None else match[1].strip()
 
 
 def _resolve(reference: str, environ: Mapping[str, str], read_file: Callable[[str], str]) -> str:

@@ -1,6 +1,7 @@
 """Load the configuration file: parse, apply overrides, replace references, check all sections.
 
-Only the file itself and the files that `${file:…}` names are read. The result is a `LoadedConfig`,
+Only the file itself, the files that `${file:…}` names and the file of CAs in
+`cluster.security` are read. The result is a `LoadedConfig`,
 or an exception with all faults.
 """
 
@@ -18,7 +19,7 @@ from appliance.config.cross import check_all, notes_on
 from appliance.config.document import Document, read_document
 from appliance.config.faults import ConfigFault, ConfigFaults, Path
 from appliance.config.findings import finding
-from appliance.config.inputs import apply_overrides, file_reader, substitute
+from appliance.config.inputs import apply_overrides, file_named_by, file_reader, substitute
 from appliance.config.model import MillConfig
 from appliance.config.sound import FaultyConfig, sound_rest
 from stream.config.format_files import Format, FormatFault, load_formats, users_formats
@@ -102,7 +103,16 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     if document.faults:
         with users_formats(formats):
             raise FaultyConfig(document, sound_rest(given, config, document.faulty))
+    _note_password_file(config, references, home)
     return LoadedConfig(config, document, references, notes_on(config))
+
+
+def _note_password_file(config: MillConfig, references: Mapping[Path, str], home: FilePath) -> None:
+    """Store the file that has the password of `cluster.security`, so that parts can read it again
+    after the password was changed."""
+    name = file_named_by(references.get(("cluster", "security", "password"), ""))
+    if config.cluster.security is not None and name is not None:
+        config.cluster.security.note_password_file(str(home.absolute() / name))
 
 
 def without_faults(given: Mapping[str, object]) -> tuple[MillConfig, set[Path]]:

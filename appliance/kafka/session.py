@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 
 from appliance.output import CommandError, Exit
 from protocol.client.cluster import Cluster
-from protocol.client.errors import BrokerUnreachable, ClientError, RequestTimedOut
+from protocol.client.errors import BrokerUnreachable, ClientError, EntryRefused, RequestTimedOut
+from protocol.client.security import cluster_of
 from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.security.cluster_security import ClusterEntry
 
 TIMEOUT_MS = 10_000
 
@@ -26,11 +28,17 @@ NOT_FOUND = frozenset(
 
 @asynccontextmanager
 async def open_cluster(
-    bootstrap_servers: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = "millrace"
+    entry: ClusterEntry | str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = "millrace"
 ) -> AsyncIterator[Cluster]:
-    """Open a cluster once one broker has answered. Raises BrokerUnreachable and CommandError."""
+    """Open a cluster once one broker has answered. Raises BrokerUnreachable and CommandError.
+
+    A text is the bootstrap servers of a cluster without TLS.
+    """
+    entry = ClusterEntry(entry) if isinstance(entry, str) else entry
     try:
-        cluster = Cluster(bootstrap_servers, client_id=client_id, request_timeout_ms=timeout_ms)
+        cluster = cluster_of(
+            entry.servers, entry.security, client_id=client_id, request_timeout_ms=timeout_ms
+        )
     except ValueError as error:
         raise CommandError(f"bootstrap server: {error}", Exit.USAGE) from error
     try:
@@ -50,6 +58,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def text_of(error: BaseException) -> str:
     """Return an error of the client as one sentence."""
+    if isinstance(error, EntryRefused):
+        return f"the cluster cannot be entered: {error}"
     if isinstance(error, BrokerUnreachable):
         return f"no broker answers: {error}"
     return str(error)

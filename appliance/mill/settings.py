@@ -157,6 +157,7 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
         **collector_wish(mill),
         "part": part,
         "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "security": security_settings(mill),
         "home": str(mill.home.folder),
         "data_dir": str(mill.home.part_data(part)),
         "status": {"host": mill.placement.bind_host, "port": config.ports.collector},
@@ -200,6 +201,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
         "part": part,
         "sinks": sinks_settings(mill, SINK_USER, "stream"),
         "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "security": security_settings(mill),
         "data_dir": str(mill.home.part_data(part)),
         "home": str(mill.home.folder),
         "jars": [str(path) for path in jar_paths(mill.home.jars)],
@@ -219,6 +221,25 @@ def stream_wish(mill: Mill) -> dict[str, Any]:
     return {
         "section": mill.config.stream.model_dump(mode="json", by_alias=True),
         "topics": topics_for(mill.config, mill.config.stream.topics),
+    }
+
+
+def security_settings(mill: Mill) -> dict[str, Any] | None:
+    """Return `cluster.security` with absolute paths; None if the cluster is entered without TLS.
+
+    A password that is in a file of its own is not in the settings, so parts do not restart when it
+    is changed.
+    """
+    stated = mill.config.cluster.security
+    if stated is None:
+        return None
+    kept = stated.password_file is not None
+    return {
+        "ca": None if stated.ca is None else str(mill.home.folder / stated.ca),
+        "user": stated.user,
+        "password": None if kept else _revealed(stated.password),
+        "password_file": stated.password_file,
+        "mechanism": stated.mechanism,
     }
 
 
@@ -256,6 +277,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
         "part": part,
         "section": section,
         "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "security": security_settings(mill),
         "data_dir": str(mill.home.part_data(part)),
         "parts": {
             other.name: f"http://{other.address}"

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from collector.config.base import CollectorModel, DurationMs, SizeBytes
 from collector.config.input_section import InputSection, check_topic_name
+from protocol.security.cluster_security import ClusterSecurity
 
 # Reading.
 BLOCK_BYTES = 1 << 20  # most bytes that one read takes from a file
@@ -173,6 +174,7 @@ class CollectorSettings(CollectorModel):
     part: str = "collector"
     section: CollectorSection = Field(default_factory=CollectorSection)
     bootstrap_servers: str
+    security: ClusterSecurity | None = None
     home: str
     data_dir: str
     topics: tuple[TopicSettings, ...] = ()

@@ -35,13 +35,13 @@ from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
-from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError, raise_for
 from protocol.client.fetch_core import IsolationLevel
 from protocol.client.fetcher import Fetcher
 from protocol.client.group import fetch_offsets
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
+from protocol.client.security import cluster_of
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
@@ -69,8 +69,11 @@ class Brokers:
         self._settings = settings
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
-        self._cluster = Cluster(
-            settings.bootstrap_servers, client_id=name, request_timeout_ms=REQUEST_TIMEOUT_MS
+        self._cluster = cluster_of(
+            settings.bootstrap_servers,
+            settings.security,
+            client_id=name,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
         )
         self._admin = Admin(self._cluster)
         self._producer: Producer | None = None

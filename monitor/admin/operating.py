@@ -36,8 +36,10 @@ from protocol.client.cluster import Cluster
 from protocol.client.election_admin import ElectionType, elect_leaders
 from protocol.client.group_offset_reset import Bounds, bounds_of, execute, partitions_of
 from protocol.client.log_admin import delete_records
+from protocol.client.security import cluster_of
 from protocol.client.topic_details import TopicDetails, describe_topics, list_topics
 from protocol.errors import ApiError, ErrorCode
+from protocol.security.cluster_security import ClusterSecurity
 from protocol.types import TopicPartition
 
 TIMEOUT_S = 15.0
@@ -67,8 +69,11 @@ class Orders(Protocol):
 class Operator:
     """Makes and carries out plans on the brokers at `bootstrap_servers`."""
 
-    def __init__(self, bootstrap_servers: str, stream_group: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, stream_group: str, security: ClusterSecurity | None = None
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._security = security
         self._stream_group = stream_group
         self._one_at_a_time = asyncio.Lock()
 
@@ -118,8 +123,9 @@ class Operator:
         """
         try:
             async with asyncio.timeout(TIMEOUT_S), self._one_at_a_time:
-                cluster = Cluster(
+                cluster = cluster_of(
                     self._bootstrap_servers,
+                    self._security,
                     client_id="millrace-monitor-admin",
                     request_timeout_ms=REQUEST_TIMEOUT_MS,
                 )

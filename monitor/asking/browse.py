@@ -24,8 +24,10 @@ from monitor.asking.messages import (
 from protocol.client.cluster import Cluster
 from protocol.client.fetch_core import FetchedBatch, IsolationLevel, read_partition
 from protocol.client.offsets_by_time import list_offsets
+from protocol.client.security import cluster_of
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.security.cluster_security import ClusterSecurity
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from protocol.wire.record import Record
 
@@ -60,8 +62,9 @@ class Reads(Protocol):
 class Browser:
     """Reads records from the brokers at `bootstrap_servers`, for a few users at a time."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, security: ClusterSecurity | None = None) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._security = security
         self._gate = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
@@ -69,8 +72,9 @@ class Browser:
         rows = [TopicPartition(wanted.topic, number) for number in partitions]
         try:
             async with asyncio.timeout(TIMEOUT_S), self._gate:
-                cluster = Cluster(
+                cluster = cluster_of(
                     self._bootstrap_servers,
+                    self._security,
                     client_id="millrace-monitor-messages",
                     request_timeout_ms=REQUEST_TIMEOUT_MS,
                 )

@@ -49,8 +49,10 @@ from protocol.client.group import fetch_offsets_of_groups
 from protocol.client.metadata import ClusterMetadata
 from protocol.client.quorum_admin import QuorumInfo
 from protocol.client.reassignment_admin import Reassignment, list_reassignments
+from protocol.client.security import cluster_of
 from protocol.errors import ErrorCode
 from protocol.log import fields
+from protocol.security.cluster_security import ClusterSecurity
 from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
 from protocol.types import (
     EARLIEST_TIMESTAMP,
@@ -92,11 +94,13 @@ class Poller:
         supervisor: str | None = None,
         disks: Mapping[str, Path] | None = None,
         stream_group: str = "",
+        security: ClusterSecurity | None = None,
     ) -> None:
         """Poll the group `stream_group` in every cycle, unless its name is empty."""
         self._disks = disks or {}
         self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
+        self._security = security
         self._sinks = sinks or SinksSettings()
         self._parts = {
             name: split_address(url.removeprefix("http://")) for name, url in parts.items()
@@ -178,8 +182,9 @@ class Poller:
 
     async def _ask_cluster(self, now_ms: int) -> KafkaReading:
         if self._cluster is None:
-            cluster = Cluster(
+            cluster = cluster_of(
                 self._bootstrap_servers,
+                self._security,
                 client_id="millrace-monitor",
                 request_timeout_ms=KAFKA_TIMEOUT_MS,
             )

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from monitor.config.alert_rules import AlertsSection, Duration
+from protocol.security.cluster_security import ClusterSecurity
 from protocol.units import parse_duration_ms
 from sinks.config import SinksSettings
 
@@ -238,6 +239,7 @@ class MonitorSettings(MonitorUpdate):
     part: str = "monitor"
     section: MonitorSection = MonitorSection()
     bootstrap_servers: str
+    security: ClusterSecurity | None = None
     data_dir: str
     parts: dict[str, str]
     sinks: SinksSettings | None = None

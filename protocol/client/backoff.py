@@ -19,14 +19,14 @@ class Backoff:
         self.base_ms = base_ms
         self.max_ms = max_ms
         self.failures = 0
-        self._rng = rng
+        self.rng = rng
 
     def next_ms(self) -> int:
         """Count a failure, and return how long to wait after it."""
         # Limit the shift, so that the number stays small after many failures.
         wait_ms = min(self.max_ms, self.base_ms << min(self.failures, 30))
         self.failures += 1
-        return max(1, round(wait_ms * self._rng.uniform(1 - JITTER, 1 + JITTER)))
+        return max(1, round(wait_ms * self.rng.uniform(1 - JITTER, 1 + JITTER)))
 
     def reset(self) -> None:
         """Set the number of failures to zero, after a success."""

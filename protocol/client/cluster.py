@@ -18,10 +18,10 @@ from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, raise_for
 from protocol.client.login import ClientLogin, LoginSettings
 from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetadata
-from protocol.client.nodes import LinkSettings, NodeLink
+from protocol.client.nodes import LinkSettings, NodeLink, joined_reasons
 from protocol.client.refresher import Refresher
 from protocol.client.retry import repeat
-from protocol.client.tls import TlsSettings, client_context
+from protocol.client.tls import ClientTls, TlsSettings
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import FindCoordinatorRequest, FindCoordinatorResponse
@@ -33,9 +33,6 @@ REQUEST_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_MS = 300_000
 METADATA_TIMEOUT_MS = 10_000
 RECONNECT_BACKOFF_MS = (50, 1_000)
-LOGIN_BACKOFF_MS = (200, 30_000)
-"""The waits after refused logins. The maximum is how late a client notices that its user has been
-made or its password corrected."""
 RETRY_BACKOFF_MS = (50, 1_000)
 
 DEFAULT_PORT = 9092
@@ -91,7 +88,7 @@ class Cluster:
         rng: random.Random | None = None,
     ) -> None:
         """`tls` is for listeners with the security protocol SSL or SASL_SSL, `login` for those with
-        SASL_SSL. Raises TlsFileError if a file of `tls` cannot be used.
+        SASL_SSL.
         """
         self.bootstrap_servers = parse_bootstrap_servers(bootstrap_servers)
         self.client_id = client_id
@@ -102,7 +99,7 @@ class Cluster:
         self._link_settings = LinkSettings(
             client_id,
             connect_timeout_ms=min(request_timeout_ms, METADATA_TIMEOUT_MS),
-            tls=None if tls is None else client_context(tls),
+            tls=None if tls is None else ClientTls(tls),
             login=None if login is None else ClientLogin(login, self.rng),
         )
         self._cache = MetadataCache(metadata_max_age_ms)
@@ -118,7 +115,7 @@ class Cluster:
         """Ask the bootstrap servers for the brokers of the cluster until one answers.
 
         After `deadline_ms` milliseconds (None: never), raise BrokerUnreachable with the last
-        reason.
+        reason. Raise EntryRefused at once.
         """
         await self._refresher.ask((), False, deadline_ms)
 
@@ -317,8 +314,7 @@ class Cluster:
 
     def _new_link(self, host: str, port: int) -> NodeLink:
         backoff = Backoff(*self._reconnect_backoff_ms, self.rng)
-        refused = Backoff(*LOGIN_BACKOFF_MS, self.rng)
-        return NodeLink(host, port, self._link_settings, backoff, refused, self.now_ms)
+        return NodeLink(host, port, self._link_settings, backoff, self.now_ms)
 
     def _link(self, node_id: int, purpose: str) -> NodeLink:
         if self._is_closed:
@@ -350,7 +346,7 @@ class Cluster:
         if self._is_closed:
             raise ClientClosed("this client of the cluster is closed")
         deadline = self.now_ms() + timeout_ms
-        reasons: list[str] = []
+        reasons: list[BrokerUnreachable] = []
         for link in self._links_by_promise():
             left_ms = deadline - self.now_ms()
             if left_ms <= 0:
@@ -359,14 +355,14 @@ class Cluster:
                 async with asyncio.timeout(left_ms / 1000):
                     connection = await link.get()
             except BrokerUnreachable as error:
-                reasons.append(str(error))
+                reasons.append(error)
                 continue
             except TimeoutError:
-                reasons.append(f"{link.host}:{link.port} did not accept a connection in time")
+                reasons.append(link.refusal or link.silence())
                 continue
             left_ms = max(1, deadline - self.now_ms())
             return await connection.request(message, timeout_ms=left_ms)
-        raise BrokerUnreachable("; ".join(dict.fromkeys(reasons)) or "no broker answered in time")
+        raise joined_reasons(reasons)
 
     def _links_by_promise(self) -> list[NodeLink]:
         known = [self._link(node_id, GENERAL) for node_id in self._cache.current.brokers]

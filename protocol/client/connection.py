@@ -20,6 +20,7 @@ from protocol.client.errors import (
     ClientClosed,
     ClientError,
     ConnectionLost,
+    EntryRefused,
     RequestTimedOut,
     raise_for,
 )
@@ -133,6 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as error:
             connection.close()
             raise BrokerUnreachable(f"{peer} did not answer within {timeout_ms} ms") from error
+        except ssl.SSLCertVerificationError as error:
+            raise EntryRefused(f"{peer}: {reason_of(error)}") from error
         except (OSError, UnicodeError) as error:
             # A host name that cannot be encoded raises UnicodeError.
             raise BrokerUnreachable(f"{peer}: {_reason(error)}") from error

@@ -4,6 +4,7 @@ A broker's refusal is `protocol.errors.ApiError`. The others are:
 
     ClientError
       BrokerUnreachable       no connection could be made: nothing was sent
+        EntryRefused            client or broker refuses the other: a password, a certificate
       ConnectionLost          the connection ended before the answer: unknown whether executed
         RequestTimedOut         the answer did not come in time (the connection is closed)
       UnsupportedVersion      broker and client share no version of this request
@@ -29,6 +30,13 @@ class ClientError(Exception):
 
 class BrokerUnreachable(ClientError):
     """No connection could be made. The request was never sent, so a retry is always safe."""
+
+
+class EntryRefused(BrokerUnreachable):
+    """The broker refuses the login, or the client does not trust the broker.
+
+    An attempt at once cannot help, so the next attempts come after growing waits.
+    """
 
 
 class ConnectionLost(ClientError):

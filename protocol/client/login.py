@@ -8,9 +8,10 @@ import asyncio
 import os
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from protocol.client.errors import BrokerUnreachable, ClientError, ConnectionLost
+from protocol.client.errors import ClientError, ConnectionLost, EntryRefused
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.sasl import (
     SaslAuthenticateRequest,
@@ -30,6 +31,9 @@ from protocol.wire.schema import Message
 
 RENEWAL = (0.8, 0.9)
 """The share of the session lifetime after which the client logs in again."""
+
+PASSWORD_BYTES_MAX = 64 * 1024
+"""The most characters that are read from a file with a password."""
 
 
 class LoginConnection(Protocol):
@@ -56,9 +60,18 @@ class LoginSettings:
     user: str
     password: str
     mechanism: Mechanism = Mechanism.SHA_512
+    password_file: str | None = None
+    """The file whose only line is the password, in place of `password`. Each login reads it."""
+
+    def current_password(self) -> str:
+        """Return the password to use now. Raises OSError and UnicodeDecodeError."""
+        if self.password_file is None:
+            return self.password
+        with Path(self.password_file).open(encoding="utf-8") as file:
+            return file.read(PASSWORD_BYTES_MAX).removesuffix("\n").removesuffix("\r")
 
 
-class LoginRefused(BrokerUnreachable):
+class LoginRefused(EntryRefused):
     """The broker refuses the login, or cannot prove that it knows the user's keys."""
 
 
@@ -68,8 +81,8 @@ class ClientLogin:
     def __init__(self, settings: LoginSettings, rng: random.Random) -> None:
         self._settings = settings
         self._rng = rng
-        self._salted: tuple[bytes, int, bytes] | None = None
-        """Salt, iterations and the salted password of the last login."""
+        self._salted: tuple[bytes, int, str, bytes] | None = None
+        """Salt, iterations, password and the salted password of the last login."""
         self._renewals: set[asyncio.Task[None]] = set()
 
     async def log_in(self, connection: LoginConnection, timeout_ms: int) -> None:
@@ -102,6 +115,14 @@ class ClientLogin:
     async def _log_in(self, connection: LoginConnection, timeout_ms: int) -> int:
         """Log in. Return the session lifetime in milliseconds; 0 for a session without an end."""
         mechanism = self._settings.mechanism
+        try:
+            password = self._settings.current_password()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            raise LoginRefused(
+                f"the password of user {self._settings.user} (cluster.security.password) cannot be"
+                f" read from {self._settings.password_file}: {reason}"
+            ) from error
         chosen: SaslHandshakeResponse = await connection.request(
             SaslHandshakeRequest(mechanism=mechanism.sasl_name), timeout_ms=timeout_ms
         )
@@ -111,7 +132,7 @@ class ClientLogin:
         try:
             told = await _authenticate(connection, exchange.first(), timeout_ms)
             challenge = exchange.challenged(bytes(told.auth_bytes))
-            proof = exchange.final(challenge, await self._salt(challenge))
+            proof = exchange.final(challenge, await self._salt(challenge, password))
             last = await _authenticate(connection, proof, timeout_ms)
             exchange.verify(bytes(last.auth_bytes))
         except ScramError as error:
@@ -120,15 +141,18 @@ class ClientLogin:
             ) from error
         return last.session_lifetime_ms
 
-    async def _salt(self, challenge: Challenge) -> bytes:
-        asked = challenge.salt, challenge.iterations
-        if self._salted is None or self._salted[:2] != asked:
-            settings = self._settings
+    async def _salt(self, challenge: Challenge, password: str) -> bytes:
+        asked = challenge.salt, challenge.iterations, password
+        if self._salted is None or self._salted[:3] != asked:
             derived = await asyncio.to_thread(
-                salted_password, settings.password, *asked, settings.mechanism.digest
+                salted_password,
+                password,
+                challenge.salt,
+                challenge.iterations,
+                self._settings.mechanism.digest,
             )
             self._salted = (*asked, derived)
-        return self._salted[2]
+        return self._salted[3]
 
 
 async def _authenticate(
@@ -139,12 +163,18 @@ async def _authenticate(
     )
     if answer.error_code:
         reason = answer.error_message or ErrorCode.of(answer.error_code).name
-        raise LoginRefused(f"{connection.peer} refused the login: {reason}")
+        raise LoginRefused(
+            f"{connection.peer} refused the login: {reason}; compare cluster.security.user and"
+            " cluster.security.password with the user in the cluster"
+        )
     return answer
 
 
 def _choice_text(peer: str, mechanism: Mechanism, chosen: SaslHandshakeResponse) -> str:
     if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         offered = ", ".join(chosen.mechanisms) or "none"
-        return f"{peer} does not offer {mechanism.sasl_name}, only {offered}"
+        return (
+            f"{peer} does not offer {mechanism.sasl_name}, only {offered}; change"
+            " cluster.security.mechanism"
+        )
     return f"{peer} accepts no login: {ErrorCode.of(chosen.error_code).name}"

@@ -5,17 +5,27 @@ only their callers know whether that is safe.
 """
 
 import asyncio
-import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from protocol.client.backoff import Backoff
 from protocol.client.connection import IN_FLIGHT_MAX, RESPONSE_BYTES_MAX, Connection
-from protocol.client.errors import BrokerUnreachable, ClientClosed, ClientError, ConnectionLost
-from protocol.client.login import ClientLogin, LoginRefused
+from protocol.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    EntryRefused,
+)
+from protocol.client.login import ClientLogin
+from protocol.client.tls import ClientTls
 
 CONNECT_TIMEOUT_MS = 10_000
+
+REFUSED_BACKOFF_MS = (500, 30_000)
+"""The first and the longest wait after a refusal: until an operator changes a password or a
+certificate, each attempt costs the broker a handshake in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +36,7 @@ class LinkSettings:
     connect_timeout_ms: int = CONNECT_TIMEOUT_MS
     response_bytes_max: int = RESPONSE_BYTES_MAX
     in_flight_max: int = IN_FLIGHT_MAX
-    tls: ssl.SSLContext | None = None
+    tls: ClientTls | None = None
     login: ClientLogin | None = None
 
 
@@ -39,17 +49,18 @@ class NodeLink:
         port: int,
         settings: LinkSettings,
         backoff: Backoff,
-        login_backoff: Backoff,
         clock: Callable[[], int],
     ) -> None:
-        """Describe the link. `login_backoff` has the waits after refused logins."""
         self.host = host
         self.port = port
         self._settings = settings
         self._backoff = backoff
-        self._login_backoff = login_backoff
+        self._refused_backoff = Backoff(*REFUSED_BACKOFF_MS, backoff.rng)
+        self.refusal: EntryRefused | None = None
+        """The reason of the last attempt, if one side refused the other."""
         self._clock = clock
-        self._retry_at_ms = 0
+        self.retry_at_ms = 0
+        """The time before which no connection is attempted."""
         self._connection: Connection | None = None
         self._attempt: asyncio.Task[Connection] | None = None
         self._is_closed = False
@@ -65,7 +76,7 @@ class NodeLink:
     @property
     def is_backing_off(self) -> bool:
         """True if the last connection attempt failed so recently that the next one must wait."""
-        return self.ready is None and self._clock() < self._retry_at_ms
+        return self.ready is None and self._clock() < self.retry_at_ms
 
     async def get(self) -> Connection:
         """Return the connection, and open it if needed.
@@ -89,6 +100,10 @@ class NodeLink:
             # `close` has cancelled the attempt, and this caller itself was not cancelled.
             raise self._gone() from None
 
+    def silence(self) -> BrokerUnreachable:
+        """Return the error for an attempt that took too long."""
+        return BrokerUnreachable(f"{self.host}:{self.port} did not accept a connection in time")
+
     async def close(self, error: ClientError | None = None) -> None:
         """Close the connection, and stop an attempt that is under way.
 
@@ -109,9 +124,10 @@ class NodeLink:
         return (BrokerUnreachable if kind is ConnectionLost else kind)(*self._closed_by.args)
 
     async def _connect(self) -> Connection:
-        wait_ms = self._retry_at_ms - self._clock()
+        wait_ms = self.retry_at_ms - self._clock()
         if wait_ms > 0:
             await asyncio.sleep(wait_ms / 1000)
+        tls = self._settings.tls
         try:
             connection = await Connection.open(
                 self.host,
@@ -120,21 +136,22 @@ class NodeLink:
                 timeout_ms=self._settings.connect_timeout_ms,
                 response_bytes_max=self._settings.response_bytes_max,
                 in_flight_max=self._settings.in_flight_max,
-                tls=self._settings.tls,
+                tls=None if tls is None else tls.context(),
                 login=self._settings.login,
             )
-        except LoginRefused:
-            # A wrong password stays wrong for longer than a broker stays away, and each login costs
-            # the broker more than a connection.
-            self._retry_at_ms = self._clock() + self._login_backoff.next_ms()
+        except EntryRefused as error:
+            self.refusal = error
+            self.retry_at_ms = self._clock() + self._refused_backoff.next_ms()
             raise
         except BrokerUnreachable:
-            self._retry_at_ms = self._clock() + self._backoff.next_ms()
+            self.refusal = None
+            self.retry_at_ms = self._clock() + self._backoff.next_ms()
             raise
+        self.refusal = None
         self._backoff.reset()
-        self._login_backoff.reset()
+        self._refused_backoff.reset()
         # The back-off also applies to a broker that accepts connections and closes them at once.
-        self._retry_at_ms = self._clock() + self._backoff.base_ms
+        self.retry_at_ms = self._clock() + self._backoff.base_ms
         self._connection = connection
         return connection
 
@@ -144,6 +161,14 @@ class NodeLink:
             # Retrieve the exception even if all callers have left, so that asyncio does not
             # complain.
             attempt.exception()
+
+
+def joined_reasons(reasons: Sequence[BrokerUnreachable]) -> BrokerUnreachable:
+    """Return the error for links of which none has a connection: an EntryRefused if every link was
+    refused."""
+    text = "; ".join(dict.fromkeys(map(str, reasons))) or "no broker answered in time"
+    refused = reasons and all(isinstance(one, EntryRefused) for one in reasons)
+    return EntryRefused(text) if refused else BrokerUnreachable(text)
 
 
 def _is_cancelled(task: "asyncio.Task[Any] | None") -> bool:

@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 from protocol.client.backoff import Backoff
-from protocol.client.errors import BrokerUnreachable, ClientClosed, ClientError, is_transient
+from protocol.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    EntryRefused,
+    is_transient,
+)
 from protocol.errors import ApiError
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.wire.schema import Message
@@ -62,7 +68,7 @@ class Refresher:
         """Wait until an answer for these topics was passed to `take`.
 
         After `timeout_ms` raise BrokerUnreachable with the last reason. Raise permanent errors at
-        once (UnsupportedVersion, ApiError).
+        once (UnsupportedVersion, ApiError), and EntryRefused.
         """
         if self._is_closed:
             raise ClientClosed("this client of the cluster is closed")
@@ -117,7 +123,7 @@ class Refresher:
                 )
             except (ClientError, ApiError) as error:
                 self.last_error = error
-                if not is_transient(error):
+                if not is_transient(error) or isinstance(error, EntryRefused):
                     self._settle(self._asked, error)
                     self._asked = []
                     continue

@@ -5,12 +5,37 @@ the client connects. No setting skips these checks. asyncio's transports encrypt
 broker does not write through these transports, so it has its own TLS code (decision 0125).
 """
 
+import logging
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.client.errors import EntryRefused
+from protocol.log import fields
+
+VERIFY_HOSTNAME_MISMATCH, VERIFY_ADDRESS_MISMATCH = 62, 64
+VERIFY_NOT_YET_VALID, VERIFY_EXPIRED = 9, 10
+VERIFY_UNKNOWN_CA = (2, 18, 19, 20, 21)
+"""The numbers of OpenSSL for a certificate that is refused (X509_V_ERR_…)."""
+
+_NAME = "connect to a name of the certificate (cluster.bootstrap_servers, advertised.listeners)"
+_REMEDIES = {
+    VERIFY_HOSTNAME_MISMATCH: _NAME,
+    VERIFY_ADDRESS_MISMATCH: _NAME,
+    VERIFY_NOT_YET_VALID: "set the clock of this machine, or that of the broker's",
+    VERIFY_EXPIRED: "renew the certificate of the broker",
+    **dict.fromkeys(VERIFY_UNKNOWN_CA, "put the CA of the cluster into cluster.security.ca"),
+}
+
+logger = logging.getLogger(__name__)
 
 
 class TlsFileError(Exception):
-    """A file of the settings cannot be used; the text names it and says why."""
+    """A file of the settings cannot be used. The text names the files; `reason` says why."""
+
+    def __init__(self, files: str, reason: str, expected: str) -> None:
+        super().__init__(f"{files}: {reason}; expected {expected}")
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +50,48 @@ class TlsSettings:
     """The private key of the certificate; None means that the key is in the certificate's file."""
 
 
+class ClientTls:
+    """The TLS context of a client. The file of the CAs is read again after it has changed."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._context: ssl.SSLContext | None = None
+        self._seen: tuple[int, ...] | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next connection. Raises EntryRefused without usable files.
+
+        If a changed file cannot be used, the CAs of before stay, because the file can be half
+        written.
+        """
+        seen = _identity(self._settings.ca)
+        if self._context is None or seen != self._seen:
+            try:
+                self._context = client_context(self._settings)
+            except TlsFileError as error:
+                if self._context is None:
+                    raise EntryRefused(str(error)) from error
+                logger.warning("the earlier CAs stay in use", extra=fields(why=error))
+            self._seen = seen
+        return self._context
+
+
+def _identity(path: str | None) -> tuple[int, ...] | None:
+    """Return numbers that differ after the file was changed; None without a file."""
+    try:
+        found = None if path is None else Path(path).stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
+
+
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return the context for all connections of a client. Raises TlsFileError."""
     try:
         context = ssl.create_default_context(cafile=settings.ca)
     except OSError as error:
         raise TlsFileError(
-            f"{settings.ca}: {reason_of(error)}; expected certificates in PEM format"
+            str(settings.ca), reason_of(error), "certificates in PEM format"
         ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.certificate is not None:
@@ -41,7 +101,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         except OSError as error:
             files = " and ".join(filter(None, (settings.certificate, settings.key)))
             raise TlsFileError(
-                f"{files}: {reason_of(error)}; expected a certificate and its key in PEM format"
+                files, reason_of(error), "a certificate and its key in PEM format"
             ) from error
     return context
 
@@ -51,7 +111,9 @@ def reason_of(error: OSError) -> str:
     notation.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the broker's certificate is refused: {error.verify_message}"
+        remedy = _REMEDIES.get(error.verify_code)
+        text = f"the broker's certificate is refused: {error.verify_message}"
+        return text if remedy is None else f"{text}; {remedy}"
     if isinstance(error, ssl.SSLEOFError) or error.args == ():
         # asyncio raises an empty ConnectionResetError when the handshake is cut off.
         return "the connection ended during the TLS handshake; does this port speak TLS?"

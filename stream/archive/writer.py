@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
+from protocol.security.cluster_security import ClusterEntry
 from protocol.units import parse_duration_ms
 from sinks.errors import LedgerMismatch, SinkUnavailable
 from sinks.mysql import archive_rows
@@ -79,7 +80,7 @@ class ArchiveWriter:
         configuration: LiveConfiguration,
         section: ArchiveSection,
         root: str,
-        bootstrap_servers: str,
+        entry: ClusterEntry,
         ask: Callable[[Sequence[str]], Mapping[str, Readable]],
         state: StreamState,
         stop: threading.Event,
@@ -87,7 +88,7 @@ class ArchiveWriter:
         self._configuration = configuration
         self._every_s = parse_duration_ms(section.every) / 1000
         self._root = root
-        self._bootstrap_servers = bootstrap_servers
+        self._entry = entry
         self._ask = ask
         self._state = state
         self._stop = stop
@@ -208,7 +209,7 @@ class ArchiveWriter:
                     return
                 begin_s = time.monotonic()
                 _say_lost(topic, ends, ranges)
-                options = kafka_options(now.section, self._bootstrap_servers, None)
+                options = kafka_options(now.section, self._entry, None)
                 piece = write_piece(session, archive, options, found.id, ranges)
                 self._note(topic, [piece])
                 self._tell()

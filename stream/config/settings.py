@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
 from protocol.units import parse_duration_ms, parse_size_bytes
 from sinks.config import SinksSettings
 from stream.config.base import NAME, NAME_PATTERN, DurationText, Section, SizeText
@@ -272,6 +273,7 @@ class StreamSettings(Section):
     section: StreamSection
     sinks: SinksSettings
     bootstrap_servers: str
+    security: ClusterSecurity | None = None
     data_dir: Path
     jars: tuple[Path, ...] = ()
     java_home: str | None = None
@@ -280,3 +282,8 @@ class StreamSettings(Section):
     status: StatusSettings = StatusSettings()
     reload: StreamReloadSettings | None = None
     home: Path = Path()
+
+    @property
+    def entry(self) -> ClusterEntry:
+        """The entry to the cluster."""
+        return ClusterEntry(self.bootstrap_servers, self.security)

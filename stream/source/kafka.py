@@ -14,12 +14,15 @@ from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.fetch_core import IsolationLevel
+from protocol.client.security import cluster_of
 from protocol.errors import ApiError, ErrorCode
+from protocol.security.cluster_security import ClusterEntry
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ZERO_UUID, TopicPartition
 from sinks.rows import OffsetRange
 from stream.config.settings import StreamSection, StreamTopicSettings
 from stream.source.admission import Admission
 from stream.source.checkpoint import Offsets, decode_offsets, encode_offsets
+from stream.source.entry import entry_options
 from stream.spark.memory import lines_per_batch, machine_bytes
 
 # Spark's consumer asks for offsets on the same connection on which its read-ahead fetch waits for
@@ -67,13 +70,11 @@ class TopicOffsets:
         return counts
 
 
-def _asked(
-    bootstrap_servers: str, client_id: str, ask: Callable[[Cluster, Admin], Awaitable[T]]
-) -> T:
+def _asked(entry: ClusterEntry, client_id: str, ask: Callable[[Cluster, Admin], Awaitable[T]]) -> T:
     """Run `ask` with a connection to the brokers; raises ApiError or ClientError if it fails."""
 
     async def asking() -> T:
-        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        cluster = cluster_of(entry.servers, entry.security, client_id=client_id)
         try:
             await cluster.start(ASK_TIMEOUT_MS)
             return await ask(cluster, Admin(cluster))
@@ -91,7 +92,7 @@ async def _partitions(cluster: Cluster, topics: Sequence[str]) -> list[TopicPart
 
 
 def ask_topics(
-    bootstrap_servers: str,
+    entry: ClusterEntry,
     client_id: str,
     topics: Sequence[str],
     wanted: Sequence[StreamTopicSettings],
@@ -119,7 +120,7 @@ def ask_topics(
             {(tp.topic, tp.partition): found.offset for tp, found in ends.items()},
         )
 
-    return _asked(bootstrap_servers, client_id, ask)
+    return _asked(entry, client_id, ask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,7 @@ class Readable:
     ends: Mapping[int, int]
 
 
-def ask_readable(
-    bootstrap_servers: str, client_id: str, topics: Sequence[str]
-) -> dict[str, Readable]:
+def ask_readable(entry: ClusterEntry, client_id: str, topics: Sequence[str]) -> dict[str, Readable]:
     """Return the readable offsets of each topic that exists.
 
     Raises ApiError or ClientError if the broker cannot tell the offsets of a partition.
@@ -167,11 +166,11 @@ def ask_readable(
             found[name] = Readable(topic_id, *bounds)
         return found
 
-    return _asked(bootstrap_servers, client_id, ask)
+    return _asked(entry, client_id, ask)
 
 
 def offsets_since(
-    bootstrap_servers: str, client_id: str, topics: Sequence[str], time_ms: int | None
+    entry: ClusterEntry, client_id: str, topics: Sequence[str], time_ms: int | None
 ) -> dict[tuple[str, int], int]:
     """Return for each partition the first offset that arrived at or after a time.
 
@@ -189,7 +188,7 @@ def offsets_since(
             for tp, one in found.items()
         }
 
-    return _asked(bootstrap_servers, client_id, ask)
+    return _asked(entry, client_id, ask)
 
 
 def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str | None:
@@ -228,7 +227,7 @@ def passed_over(
 
 def kafka_options(
     section: StreamSection,
-    bootstrap_servers: str,
+    entry: ClusterEntry,
     starting: Mapping[str, Mapping[str, int]] | None,
 ) -> dict[str, str]:
     """Return the options of Spark's Kafka source.
@@ -236,7 +235,7 @@ def kafka_options(
     `starting` are the first offsets of a query with a new checkpoint. It is None otherwise.
     """
     options = {
-        "kafka.bootstrap.servers": bootstrap_servers,
+        **entry_options(entry),
         "subscribe": ",".join(section.topics),
         "kafka.fetch.max.wait.ms": str(FETCH_MAX_WAIT_MS),
         "kafka.isolation.level": "read_committed",

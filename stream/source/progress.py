@@ -18,8 +18,10 @@ from pyspark.sql import SparkSession
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.group import OffsetAndMetadata, commit_offsets
+from protocol.client.security import cluster_of
 from protocol.errors import ApiError
 from protocol.log import fields
+from protocol.security.cluster_security import ClusterEntry
 from protocol.types import TopicPartition
 from stream.config.settings import CONSUMER_GROUP
 from stream.source.checkpoint import Offsets
@@ -37,8 +39,8 @@ logger = logging.getLogger(__name__)
 class OffsetCommitter:
     """Commits the latest offsets from its own thread."""
 
-    def __init__(self, bootstrap_servers: str, client_id: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    def __init__(self, entry: ClusterEntry, client_id: str) -> None:
+        self._entry = entry
         self._client_id = client_id
         self._slot: tuple[Offsets, str] | None = None
         self._lock = threading.Lock()
@@ -68,7 +70,7 @@ class OffsetCommitter:
         asyncio.run(self._commit_for_ever())
 
     async def _commit_for_ever(self) -> None:
-        cluster = Cluster(self._bootstrap_servers, client_id=self._client_id)
+        cluster = cluster_of(self._entry.servers, self._entry.security, client_id=self._client_id)
         try:
             while True:
                 await asyncio.to_thread(self._filled.wait)

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from protocol.security.cluster_security import ClusterEntry
 from sinks.config import SinksSettings
 from sinks.mysql import archive_rows
 from sinks.mysql import link as mysql_link
@@ -97,7 +98,7 @@ class Rig:
 
     def recount(self, metric: str) -> dict[tuple[str, int], int]:
         """Order a recount as `stream recount` does. Return the start offset of each partition."""
-        held = offsets_since(self.broker.bootstrap, "t", [TOPIC], None)
+        held = offsets_since(ClusterEntry(self.broker.bootstrap), "t", [TOPIC], None)
         settings = self.stream.sinks.mysql
         assert settings is not None
         link = mysql_link.connect(settings)

@@ -35,6 +35,7 @@ FORMATS, TABLES, FUNCTIONS = "formats.md", "tables-and-keys.md", "functions.md"
 PLACES: Mapping[str, tuple[str, str]] = {
     "MillConfig": (CONFIGURATION, "Sections"),
     "appliance.ClusterSection": (CONFIGURATION, "`cluster`"),
+    "ClusterSecuritySection": (CONFIGURATION, "`cluster.security`"),
     "TopicSection": (CONFIGURATION, "`topics`"),
     "CollectorSection": (CONFIGURATION, "`collector`"),
     "StreamSection": (CONFIGURATION, "`stream`"),

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from protocol.errors import ApiError, ErrorCode
+from protocol.security.cluster_security import ClusterEntry
 from sinks.rows import OffsetRange
 from stream.archive import writer as archive_module
 from stream.archive.folders import HadoopFolder, LocalFolder, root_of
@@ -56,8 +57,8 @@ class Rig:
             configuration,
             ArchiveSection(folder="unused"),
             self.root,
-            self.broker.bootstrap,
-            lambda topics: ask_readable(self.broker.bootstrap, "test", topics),
+            ClusterEntry(self.broker.bootstrap),
+            lambda topics: ask_readable(ClusterEntry(self.broker.bootstrap), "test", topics),
             self.state,
             threading.Event(),
         )
@@ -176,7 +177,7 @@ def test_what_retention_took_first_is_said_and_counted(rig: Rig) -> None:
 def test_a_recreated_topic_is_not_mixed_with_the_old_one(rig: Rig) -> None:
     rig.send(50, 0)
     rig.look()
-    asked = ask_readable(rig.broker.bootstrap, "test", [TOPIC])[TOPIC]
+    asked = ask_readable(ClusterEntry(rig.broker.bootstrap), "test", [TOPIC])[TOPIC]
     assert asked.id, "our broker tells ids"
     admin = AdminClient({"bootstrap.servers": rig.broker.bootstrap})
     for answer in admin.delete_topics([TOPIC]).values():

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
+from protocol.security.cluster_security import ClusterEntry
 from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
 from stream.fold.folding import Folding
@@ -52,7 +53,9 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
             for number in range(lines):
                 producer.produce("logs.t", f"{number}".encode(), partition=partition)
         producer.flush(30)
-        options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
+        options = kafka_options(
+            SECTION, ClusterEntry(broker.bootstrap), {"logs.t": {"0": 0, "1": 0}}
+        )
         checkpoint = CheckpointFolder(tmp_path / "a folder" / "checkpoint")
         query = (
             read_kafka(spark(), options, Divider(Admission(9_000), heard.append))
@@ -104,7 +107,9 @@ def test_the_driver_reads_what_a_frame_holds(tmp_path: Path) -> None:
                 producer.abort_transaction(30)
             else:
                 producer.commit_transaction(30)
-        options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
+        options = kafka_options(
+            SECTION, ClusterEntry(broker.bootstrap), {"logs.t": {"0": 0, "1": 0}}
+        )
         query = (
             read_kafka(spark(), options, Divider(Admission(30), lambda _: None))
             .writeStream.foreachBatch(note)

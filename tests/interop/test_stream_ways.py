@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
+from protocol.security.cluster_security import ClusterEntry
 from sinks.values import Measure
 from stream.config.settings import StreamSection
 from stream.fold.compile import FoldPlan, compile_plan
@@ -103,7 +104,7 @@ def test_every_way_gives_the_same_cells(
     assert producer.flush(30) == 0
     checkpoint = CheckpointFolder(tmp_path / "checkpoint")
     starts = {topic: {str(partition): 0 for partition in range(PARTITIONS)}}
-    options = kafka_options(section, broker.bootstrap, starts)
+    options = kafka_options(section, ClusterEntry(broker.bootstrap), starts)
     ways = Ways(plan, checkpoint)
     query = (
         read_kafka(spark(), options, Divider(Admission(READ_HERE_LINES), lambda _: None))

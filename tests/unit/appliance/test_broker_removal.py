@@ -97,7 +97,7 @@ def test_a_broker_of_this_mill_is_stopped_by_its_supervisor(
 
     monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
     monkeypatch.setattr(lifecycle, "stop_part", stop_part)
-    monkeypatch.setattr("appliance.cli.cluster.servers", lambda bootstrap: cluster.address)
+    monkeypatch.setattr("appliance.cli.cluster.asked_cluster", lambda bootstrap: cluster.address)
     code, _, err = desk.run_here("broker", "remove", "3", "--yes")
     assert code == 0, err
     assert stopped == ["broker-3"]

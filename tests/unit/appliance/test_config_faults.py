@@ -18,6 +18,46 @@ def faults_of(text: str, environ: dict[str, str] | None = None) -> list[str]:
 
 TABLE = [
     (
+        "cluster: {security: {}}",
+        "mill.yaml:1:21: cluster.security: found no cluster.bootstrap_servers beside it",
+        "the addresses of the cluster to enter",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', security: {user: mill}}",
+        "mill.yaml:1:54: cluster.security.user: found 'mill'",
+        "expected password beside it",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', security: {password: long-enough-1}}",
+        "mill.yaml:1:58: cluster.security.password: found no user beside it",
+        "or no password: TLS alone",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', security: {user: mill, password: ''}}",
+        "mill.yaml:1:70: cluster.security.password: found an empty text",
+        "the password of the user",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', security: {mechanism: PLAIN}}",
+        "mill.yaml:1:59: cluster.security.mechanism: found 'PLAIN'",
+        "'SCRAM-SHA-512' or 'SCRAM-SHA-256'",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', security: {ca: nothing.pem}}",
+        "mill.yaml:1:52: cluster.security.ca: found 'nothing.pem' (No such file or directory)",
+        "a file of CAs in PEM format",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', security: {ca: /dev/null}}",
+        "mill.yaml:1:52: cluster.security.ca: found '/dev/null' (no certificate or crl found)",
+        "a file of CAs in PEM format",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', security: {user: m, password: '${file:none}'}}",
+        "mill.yaml:1:67: cluster.security.password: found ${file:none} (No such file",
+        "a file that can be read",
+    ),
+    (
         "network: {open: [kafka]}",
         "mill.yaml:1:17: network.open: found [kafka] without network.names",
         "the names or addresses that clients dial",

@@ -17,7 +17,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeQuorum]:
     )
     cluster.topic("logs", [1, 2])
     with cluster.serving():
-        monkeypatch.setattr("appliance.cli.cluster.servers", lambda bootstrap: cluster.address)
+        monkeypatch.setattr(
+            "appliance.cli.cluster.asked_cluster", lambda bootstrap: cluster.address
+        )
         yield cluster
 
 

@@ -15,6 +15,7 @@ from appliance.mill.home import CODE
 from sinks.values import Measure
 from stream.config.format_files import Format, parse_format
 from stream.config.formats import COMMON_COLUMNS
+from tests.harness.certificates import new_test_authority
 from tests.harness.reference_facts import (
     FUNCTIONS,
     REFERENCE,
@@ -169,7 +170,11 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
         case "MillConfig":
             return given
         case "appliance.ClusterSection":
-            return {"cluster": given}
+            needs = {"security": {"bootstrap_servers": "h:1"}}.get(key, {})
+            return {"cluster": {**needs, **given}}
+        case "ClusterSecuritySection":
+            login = {"user": "mill", "password": "s3cret"}
+            return {"cluster": {"bootstrap_servers": "h:1", "security": {**login, **given}}}
         case "TopicSection":
             return {"topics": [{"name": "a", **given}]}
         case "CollectorSection" | "SinksSection" | "MonitorSection" | "PortsSection":
@@ -232,7 +237,8 @@ def examples() -> Iterator[tuple[str, str, Any]]:
 @pytest.mark.parametrize(("label", "key", "value"), list(examples()))
 def test_each_example_passes_the_check(label: str, key: str, value: Any, tmp_path: Path) -> None:
     (tmp_path / "data" / "secrets").mkdir(parents=True)
-    for name in ("my-mysql", "webhook-token"):
+    new_test_authority(tmp_path)
+    for name in ("my-mysql", "webhook-token", "cluster"):
         (tmp_path / "data" / "secrets" / name).write_text("s3cret")
     (tmp_path / "data" / "secrets" / "webhook").write_text("https://chat.example.org/hooks/mill")
     text = yaml.safe_dump(with_key(label, key, value), allow_unicode=True)

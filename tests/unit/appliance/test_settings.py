@@ -11,6 +11,7 @@ import pytest
 
 from appliance.config.load import load_text
 from appliance.launch.run import UnknownPart, become, settings_descriptor
+from appliance.mill.entry import cluster_entry
 from appliance.mill.home import find_home
 from appliance.mill.init import initialise, read_secret
 from appliance.mill.parts import Placement
@@ -18,7 +19,9 @@ from appliance.mill.settings import Mill, encode_settings, settings_for, stream_
 from broker.config import BrokerConfig
 from collector.config.settings import CollectorSettings
 from monitor.config.settings import MonitorSettings
+from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
 from stream.config.settings import StreamSettings
+from tests.harness.certificates import new_test_authority
 
 SHIPPED = (Path(__file__).parents[3] / "configs" / "millrace.yaml").read_text()
 BROKERS = ("broker-1", "broker-2", "broker-3")
@@ -226,3 +229,37 @@ def test_home_follows_the_environment(tmp_path: Path) -> None:
     named = find_home({"MILLRACE_HOME": str(tmp_path), "MILLRACE_CONFIG": str(tmp_path / "x.yaml")})
     assert named.config_file == tmp_path / "x.yaml"
     assert find_home({}, tmp_path / "y.yaml").config_file == tmp_path / "y.yaml"
+
+
+SECURED = """
+cluster:
+  bootstrap_servers: mill.example.org:9192
+  security: {{ca: ca.pem, user: collector.web-7, password: "{password}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("password", "sent", "kept"),
+    [("${file:secret}", None, "secret"), ("of-${file:secret}", "of-hidden-1", None)],
+)
+def test_parts_enter_a_secured_cluster(
+    tmp_path: Path, password: str, sent: str | None, kept: str | None
+) -> None:
+    """A password in a file of its own is not in the settings, because parts read it there."""
+    new_test_authority(tmp_path)
+    (tmp_path / "secret").write_text("hidden-1\n")
+    of = mill(tmp_path, SECURED.format(password=password))
+    expected = ClusterSecurity(
+        ca=str(tmp_path / "ca.pem"),
+        user="collector.web-7",
+        password=sent,
+        password_file=None if kept is None else str(tmp_path / kept),
+    )
+    for model, part in (
+        (CollectorSettings, "collector"),
+        (StreamSettings, "stream"),
+        (MonitorSettings, "monitor"),
+    ):
+        assert model.model_validate(as_sent(of, part)).security == expected
+    assert cluster_entry(of) == ClusterEntry("mill.example.org:9192", expected)
+    assert "hidden" not in repr(expected)

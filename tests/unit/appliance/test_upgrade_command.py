@@ -25,7 +25,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
         dict.fromkeys((1, 2, 3)), supported=dict.fromkeys(NODE_IDS, (23, 24)), level=23
     )
     with fake.serving():
-        monkeypatch.setattr("appliance.cli.cluster.servers", lambda asked: asked or fake.address)
+        monkeypatch.setattr(
+            "appliance.cli.cluster.asked_cluster", lambda asked: asked or fake.address
+        )
         yield fake
 
 

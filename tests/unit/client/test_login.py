@@ -6,13 +6,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from protocol.client import login
+from protocol.client.backoff import Backoff
+from protocol.client.cluster import Cluster
 from protocol.client.connection import Connection
-from protocol.client.errors import BrokerUnreachable, ConnectionLost
+from protocol.client.errors import BrokerUnreachable, ConnectionLost, EntryRefused
 from protocol.client.login import ClientLogin, LoginRefused, LoginSettings
+from protocol.client.nodes import LinkSettings, NodeLink
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.metadata import MetadataRequest
@@ -86,11 +90,14 @@ class LoginServer:
 Talk = Callable[[Callable[[], Awaitable[Connection]]], Awaitable[None]]
 
 
-def run(server: LoginServer, talk: Talk, password: str = "secret") -> None:
+def run(
+    server: LoginServer, talk: Talk, password: str = "secret", password_file: str | None = None
+) -> None:
     """Run a test with a client whose connections all share the same login."""
 
     async def main() -> None:
-        one = ClientLogin(LoginSettings("shop", password), random.Random(1))
+        settings = LoginSettings("shop", password, password_file=password_file)
+        one = ClientLogin(settings, random.Random(1))
         async with ScriptedServer(server.answer) as scripted:
             opened: list[Connection] = []
 
@@ -144,13 +151,78 @@ def test_connections_log_in_and_derive_the_key_once(monkeypatch: pytest.MonkeyPa
     assert server.login_count == 4
 
 
+def test_each_login_reads_the_file_of_the_password(tmp_path: Path) -> None:
+    """After a password was changed, a client needs no restart."""
+    server, file = LoginServer(), tmp_path / "password"
+
+    async def talk(connect: Callable[[], Awaitable[Connection]]) -> None:
+        with pytest.raises(LoginRefused, match=f"cannot be read from {file}: No such file"):
+            await connect()
+        file.write_text("of before\n")
+        with pytest.raises(LoginRefused, match="refused the login"):
+            await connect()
+        file.write_text("secret\n")
+        await connect()
+
+    run(server, talk, "", str(file))
+    assert server.login_count == 1
+
+
 def test_what_a_broker_refuses_is_told() -> None:
     server = LoginServer()
-    assert refusal(server, "wrong").endswith("refused the login: invalid credentials")
+    assert refusal(server, "wrong").endswith(
+        "refused the login: invalid credentials; compare cluster.security.user and"
+        " cluster.security.password with the user in the cluster"
+    )
     server.refuses_choice = ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert refusal(server).endswith("does not offer SCRAM-SHA-512, only GSSAPI")
+    assert refusal(server).endswith(
+        "does not offer SCRAM-SHA-512, only GSSAPI; change cluster.security.mechanism"
+    )
     server.refuses_choice = ErrorCode.ILLEGAL_SASL_STATE
     assert refusal(server).endswith("accepts no login: ILLEGAL_SASL_STATE")
+
+
+def test_pitfall_36_a_refused_client_waits_longer_each_time() -> None:
+    """A wrong password makes no storm of logins (kafka-python #1892)."""
+    server, now_ms = LoginServer(), [0]
+    waits: list[int] = []
+
+    async def main() -> None:
+        one = ClientLogin(LoginSettings("shop", "wrong"), random.Random(1))
+        backoff = Backoff(1, 2, random.Random(1))
+        async with ScriptedServer(server.answer) as scripted:
+            settings = LinkSettings("test", login=one)
+            link = NodeLink("127.0.0.1", scripted.port, settings, backoff, lambda: now_ms[0])
+            for _ in range(8):
+                with pytest.raises(EntryRefused):
+                    await link.get()
+                assert link.is_backing_off
+                assert isinstance(link.refusal, LoginRefused)
+                waits.append(link.retry_at_ms - now_ms[0])
+                now_ms[0] = link.retry_at_ms
+            await link.close()
+
+    asyncio.run(main())
+    assert all(400 <= wait <= 36_000 for wait in waits), waits
+    assert waits == sorted(waits[:6]) + waits[6:], waits
+    assert waits[-1] > 24_000
+
+
+def test_a_cluster_says_at_once_that_it_cannot_be_entered() -> None:
+    server = LoginServer()
+
+    async def main() -> str:
+        async with ScriptedServer(server.answer) as scripted:
+            login = LoginSettings("shop", "wrong")
+            cluster = Cluster(f"127.0.0.1:{scripted.port}", client_id="test", login=login)
+            try:
+                with pytest.raises(EntryRefused) as caught:
+                    await cluster.start()
+                return str(caught.value)
+            finally:
+                await cluster.close()
+
+    assert "refused the login" in asyncio.run(main())
 
 
 def test_a_server_that_cannot_prove_itself_is_not_believed() -> None:

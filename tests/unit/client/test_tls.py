@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from protocol.client.connection import Connection
-from protocol.client.errors import BrokerUnreachable
-from protocol.client.tls import TlsFileError, TlsSettings, client_context
+from protocol.client.errors import BrokerUnreachable, EntryRefused
+from protocol.client.tls import ClientTls, TlsFileError, TlsSettings, client_context
 from tests.harness.certificates import TestAuthority, new_test_authority
 
 LOOPS = pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def test_a_broker_of_another_ca_is_refused(
     server = server_context(authority, ("127.0.0.1",))
     said = refusal(new_loop, server, TlsSettings(ca=str(other.file)))
     assert "the broker's certificate is refused: unable to get local issuer certificate" in said
+    assert said.endswith("; put the CA of the cluster into cluster.security.ca")
 
 
 @LOOPS
@@ -81,6 +83,29 @@ def test_pitfall_28_a_broker_of_another_name_is_refused(
     server = server_context(authority, ("localhost",))
     said = refusal(new_loop, server, TlsSettings(ca=str(authority.file)))
     assert "the broker's certificate is refused: IP address mismatch" in said
+    assert "connect to a name of the certificate (cluster.bootstrap_servers" in said
+
+
+@LOOPS
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (-10, "certificate has expired; renew the certificate of the broker"),
+        (10, "certificate is not yet valid; set the clock of this machine"),
+    ],
+    ids=["ended", "not yet valid"],
+)
+def test_a_certificate_out_of_its_time_is_refused(
+    authority: TestAuthority,
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    begin: int,
+    said: str,
+) -> None:
+    pair = authority.leaf(days=2, now=datetime.now(UTC) + timedelta(days=begin))
+    files = authority.write(pair=pair)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(files.certificate, files.key)
+    assert said in refusal(new_loop, server, TlsSettings(ca=str(authority.file)))
 
 
 @LOOPS
@@ -104,6 +129,23 @@ def test_a_ca_file_that_cannot_be_used_is_named(
     with pytest.raises(TlsFileError, match=said) as caught:
         client_context(TlsSettings(ca=str(path)))
     assert str(path) in str(caught.value)
+
+
+def test_a_changed_file_of_cas_is_read_again(authority: TestAuthority, tmp_path: Path) -> None:
+    """A part needs no restart for a new CA. A half-written file changes nothing."""
+    ca = tmp_path / "bundle.pem"
+    client = ClientTls(TlsSettings(ca=str(ca)))
+    with pytest.raises(EntryRefused, match=f"{ca}: No such file"):
+        client.context()
+    ca.write_bytes(authority.file.read_bytes())
+    first = client.context()
+    assert client.context() is first
+    assert len(first.get_ca_certs()) == 1
+    other = new_test_authority(tmp_path / "other")
+    ca.write_bytes(b"-----BEGIN CERTIFICATE-----")
+    assert client.context() is first
+    ca.write_bytes(authority.file.read_bytes() + other.file.read_bytes())
+    assert len(client.context().get_ca_certs()) == 2
 
 
 def test_a_client_certificate_and_the_key_of_another(authority: TestAuthority) -> None:

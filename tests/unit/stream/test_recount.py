@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protocol.security.cluster_security import ClusterEntry
 from sinks.errors import LedgerMismatch, SinkUnavailable
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange
@@ -32,7 +33,7 @@ class PlayedRecounter:
         now = SimpleNamespace(names=["m"], sinks=self)
         configuration: Any = SimpleNamespace(now=now)
         self.recounter = Recounter(
-            configuration, "none:1", self.first_offsets, None, self.state, self.stop,
+            configuration, ClusterEntry("none:1"), self.first_offsets, None, self.state, self.stop,
             hand=self.hand, may_count=lambda: may_count,
         )  # fmt: skip
 

@@ -1,0 +1,38 @@
+"""Makes the client of a cluster that can have TLS and logins.
+
+It is the only place that makes TLS and login settings of `cluster.security`.
+"""
+
+from protocol.client.cluster import REQUEST_TIMEOUT_MS, Cluster
+from protocol.client.login import LoginSettings
+from protocol.client.tls import TlsSettings
+from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.scram import MECHANISMS
+
+
+def cluster_of(
+    bootstrap_servers: str,
+    security: ClusterSecurity | None,
+    *,
+    client_id: str,
+    request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+) -> Cluster:
+    """Return a client of the cluster. `security` None means that its listeners use no TLS."""
+    return Cluster(
+        bootstrap_servers,
+        client_id=client_id,
+        request_timeout_ms=request_timeout_ms,
+        tls=None if security is None else TlsSettings(ca=security.ca),
+        login=None if security is None else _login(security),
+    )
+
+
+def _login(security: ClusterSecurity) -> LoginSettings | None:
+    if security.user is None:
+        return None
+    return LoginSettings(
+        security.user,
+        security.password or "",
+        MECHANISMS[security.mechanism],
+        security.password_file,
+    )
