@@ -75,7 +75,7 @@ class Scene:
 
     def kcat(self, *arguments: str, lines: str = "") -> str:
         """Run kcat as the user shop on the other machine, which knows the mill by its name."""
-        hosts = self.mill.home.folder / "hosts"
+        hosts, conf = self.mill.home.folder / "hosts", self.mill.home.folder / "shop.conf"
         hosts.write_text(f"{self.host} {NAME}\n")
         settings = {
             "security.protocol": "SASL_SSL",
@@ -84,12 +84,12 @@ class Scene:
             "sasl.username": "shop",
             "sasl.password": PASSWORD,
         }
+        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         done = subprocess.run(
             [
                 *self.spaces.command(STRANGER),
                 *("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"'),
-                *(str(hosts), "kcat", "-b", f"{NAME}:{self.nets[0]}"),
-                *(word for key, value in settings.items() for word in ("-X", f"{key}={value}")),
+                *(str(hosts), "kcat", "-F", str(conf), "-b", f"{NAME}:{self.nets[0]}"),
                 *arguments,
             ],
             input=lines, capture_output=True, text=True, check=False, timeout=60,
