@@ -14,10 +14,22 @@ from appliance.config.model import BROKER_ID_MAX
 from appliance.launch.servers import find_program
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
-from appliance.machine.processes import PortHolder, holder_of, port_is_free
+from appliance.machine.processes import (
+    PortHolder,
+    addresses_of_this_machine,
+    has_address,
+    holder_of,
+    port_is_free,
+)
 from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
-from appliance.mill.parts import BROKER_PREFIX, broker_ids, bundles_mysql, bundles_redis
+from appliance.mill.parts import (
+    BROKER_PREFIX,
+    NET_SETTING,
+    broker_ids,
+    bundles_mysql,
+    bundles_redis,
+)
 from appliance.mill.settings import Mill
 from appliance.mill.voter_folders import newest_voters, stored_voters
 from broker.config import TlsFiles
@@ -55,7 +67,7 @@ class Check:
 def before_start(mill: Mill) -> list[Check]:
     """Return every check that must pass while no part of the mill runs."""
     found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *data_ownership(mill)]
-    found += [*own_certificate(mill)]
+    found += [*network(mill)]
     found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
     return [check for check in found if check.level is CheckLevel.FAILED]
 
@@ -84,6 +96,12 @@ def programs(mill: Mill) -> Iterator[Check]:
             yield Check(CheckLevel.OK, what, program)
 
 
+def network(mill: Mill) -> Iterator[Check]:
+    """Check what the listener NET needs: its certificate and its address."""
+    yield from own_certificate(mill)
+    yield from listen_address(mill)
+
+
 def own_certificate(mill: Mill) -> Iterator[Check]:
     """Check the certificate files that the user provides, as the brokers do at their start."""
     network, folder = mill.config.network, mill.home.folder
@@ -100,6 +118,20 @@ def own_certificate(mill: Mill) -> Iterator[Check]:
     except WrongCertificate as error:
         key, found, expected = error.fault
         yield Check(CheckLevel.FAILED, f"network.{key}", f"found {found}, expected {expected}")
+
+
+def listen_address(mill: Mill) -> Iterator[Check]:
+    """Check that this machine has the address of the listener NET."""
+    network = mill.config.network
+    if not network.opens_kafka or has_address(network.listen):
+        return
+    known = ", ".join(["127.0.0.1", *addresses_of_this_machine()])
+    yield Check(
+        CheckLevel.FAILED,
+        "network.listen",
+        f"this machine does not have the address {network.listen}",
+        f"write one of its addresses ({known}), or 0.0.0.0 for all of its IPv4 addresses",
+    )
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
@@ -245,13 +277,16 @@ def disk_space(home: Home) -> Iterator[Check]:
 
 
 def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
-    """Check that every port of a part that will start is free."""
+    """Check that every port of a part that will start is free, at the address where the part
+    listens. `listen_address` reports an address that this machine does not have."""
+    listen = mill.config.network.listen
     for part in mill.parts:
         for setting, port in part.ports:
-            if port in leaving_out:
+            host = listen if setting == NET_SETTING else mill.placement.bind_host
+            if port in leaving_out or not has_address(host):
                 continue
             what = f"port {port} ({setting}, for {part.name})"
-            if port_is_free(mill.placement.bind_host, port):
+            if port_is_free(host, port):
                 yield Check(CheckLevel.OK, what, "free")
             else:
                 holder = holder_of(port)

@@ -17,7 +17,15 @@ from typing import Any
 
 import typer
 
-from appliance.checks import certificates, changes, filling, growth, startup, topic_settings
+from appliance.checks import (
+    certificates,
+    changes,
+    filling,
+    growth,
+    opened,
+    startup,
+    topic_settings,
+)
 from appliance.checks.file_systems import mounts_of_this_process, watched_folders
 from appliance.checks.startup import Check, CheckLevel
 from appliance.cli import context
@@ -78,7 +86,8 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from startup.connector_jars(mill, check_sums=True)
         yield from startup.spark_master(mill)
         yield from startup.data_ownership(mill)
-        yield from startup.own_certificate(mill)
+        yield from startup.network(mill)
+        yield _opened(mill)
         yield from certificates.ends(mill, datetime.now(UTC))
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
@@ -87,6 +96,14 @@ def _configuration(home: Home) -> Iterator[Check]:
             yield from _from_monitor(mill)
     yield from watched_folders(mill, mounts_of_this_process())
     yield from _published(mill)
+
+
+def _opened(mill: Mill) -> Check:
+    """Report what the running mill has open to other machines. `mill` is the mill of the file."""
+    try:
+        return opened.check(context.mill_as_it_runs())
+    except ConfigFaults:
+        return opened.check(mill)
 
 
 def _mill_state(mill: Mill) -> Iterator[Check]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance.checks import startup
+from appliance.checks import opened, startup
 from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
@@ -165,7 +165,7 @@ def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | No
     """Refuse a file that the parts would reject, while they still run with the former
     configuration."""
     judge(mill, loaded)
-    found = list(startup.data_ownership(mill))
+    found = [*startup.data_ownership(mill), *startup.network(mill)]
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
         found.extend(startup.ports(mill, leaving_out=ours))
@@ -216,6 +216,8 @@ def summary(mill: Mill) -> list[str]:
             if setting == "ports.host"
         )
         lines.append(f"  Kafka clients    bootstrap.servers={addresses}")
+    if text := opened.opened_text(mill):
+        lines.append(f"  other machines   {text}")
     lines.append(f"  data, logs       {mill.home.data}, {mill.home.logs}")
     lines.append("  stop             make down")
     return lines

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from appliance.checks.opened import WHAT, opened_text
 from appliance.cli import context
 from appliance.cli.detect_hints import detect_hints
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.status_changes import ask_changes, print_changes
+from appliance.config.faults import ConfigFaults
 from appliance.errors import NOT_RUNNING
 from appliance.machine.usage import usage_of
 from appliance.operate import lifecycle
@@ -42,6 +44,8 @@ def status(
         else:
             _print_status(rows, told)
             print_changes(changes)
+            for text in _opened(rows):
+                say(f"millrace: {text}")
         if not watch:
             break
         time.sleep(2.0)
@@ -84,6 +88,16 @@ def notices() -> list[str]:
     except NoSupervisor:
         return []
     return [notice] if notice else []
+
+
+def _opened(rows: list[dict[str, Any]]) -> list[str]:
+    """Return what the running mill has open to other machines."""
+    try:
+        text = opened_text(context.mill_as_it_runs()) if rows else ""
+    except ConfigFaults:
+        # Other messages name the faults of the file.
+        return []
+    return [f"{WHAT}: {text}"] if text else []
 
 
 def _container_rows() -> list[dict[str, Any]]:

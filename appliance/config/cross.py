@@ -37,7 +37,7 @@ def check_all(
     checks: list[tuple[Callable[[MillConfig, Document], None], tuple[Path, ...]]] = [
         (_check_brokers, (("cluster",),)),
         (_check_broker_settings, (("cluster", "bootstrap_servers"),)),
-        (_check_super_users, (("cluster",), ("security",))),
+        (_check_super_users, (("cluster",), ("security",), ("network", "listen"))),
         (_check_topics, (("cluster", "bootstrap_servers"), ("topics",))),
         (_check_inputs, (("collector", "inputs"),)),
         (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
@@ -110,12 +110,16 @@ def _check_super_users(config: MillConfig, document: Document) -> None:
     a listener with logins could never open because there are none."""
     is_set = "super_users" in config.security.model_fields_set
     named = config.cluster.settings.get(SUPER_USERS, config.security.super_users)
-    if config.network.opens_kafka and config.network.login and not named:
+    network = config.network
+    is_beyond = not is_loopback(network.listen)
+    if ((network.opens_kafka and network.login) or is_beyond) and not named:
         key = ("cluster", "settings", SUPER_USERS)
+        beside = f"listen: {network.listen}" if is_beyond else f"login: {network.login}"
         document.add(
             key if SUPER_USERS in config.cluster.settings else ("security", "super_users"),
-            f"no user, beside network.login: {config.network.login}",
-            "at least one user: without one the listener with logins would never open",
+            f"no user, beside network.{beside}",
+            "at least one user, such as super_users: [admin]: without one the listener with logins"
+            " would never open",
         )
     if is_set and SUPER_USERS in config.cluster.settings:
         document.add(

@@ -207,13 +207,14 @@ class NetworkSection(_FileModel):
 
     open: tuple[str, ...] = Field(
         default=(),
-        description="`[kafka]`: each broker has one more listener, NET, with TLS; on the loopback"
-        " only until there are passwords",
+        description="`[kafka]`: each broker has one more listener, NET, with TLS",
         examples=[["kafka"]],
     )
     listen: str = Field(
         default="127.0.0.1",
-        description="the address of that listener; loopback only",
+        description="the address of that listener: an address of this machine, `0.0.0.0` for all"
+        " IPv4 addresses, `::` for all addresses. Beyond the loopback it needs `login: users`, a"
+        " user in `security.super_users`, and a first name that is not `localhost`",
         examples=["127.0.0.1"],
     )
     names: tuple[str, ...] = Field(

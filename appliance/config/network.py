@@ -1,6 +1,7 @@
 """The checks of `network:`, the section that opens listeners with TLS.
 
-This module is pure. If clients need not log in, such a listener must be on the loopback.
+This module is pure. A listener beyond the loopback needs logins, a super user, and a name that
+other machines can dial (decision 0200).
 """
 
 import ipaddress
@@ -11,6 +12,8 @@ from appliance.config.faults import found_text
 from appliance.config.model import KAFKA, MillConfig
 
 HOST_LENGTH_MAX = 253
+LOCAL_NAMES = ("localhost.localdomain", "ip6-localhost", "ip6-loopback")
+"""Names that the hosts files of distributions give to the loopback."""
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
@@ -18,19 +21,32 @@ def is_loopback(host: str) -> bool:
     """Return whether an address can be reached only from this machine."""
     if host == "localhost":
         return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a text is, or None for any other text.
+
+    An IPv4 address that is written as IPv6 (`::ffff:127.0.0.1`) is returned as IPv4.
+    """
     try:
-        return ipaddress.ip_address(host).is_loopback
+        found = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _leads_to_the_client(name: str) -> bool:
+    """Return whether a client that dials the name reaches its own machine (RFC 6761 §6.3)."""
+    lower = name.lower()
+    return is_loopback(lower) or lower.endswith(".localhost") or lower in LOCAL_NAMES
 
 
 def _is_host(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        labels = name.split(".")
-        return len(name) <= HOST_LENGTH_MAX and all(map(_LABEL.fullmatch, labels))
-    return True
+    if _address(name) is not None:
+        return True
+    return len(name) <= HOST_LENGTH_MAX and all(map(_LABEL.fullmatch, name.split(".")))
 
 
 def check_network(config: MillConfig, document: Document) -> None:
@@ -40,16 +56,11 @@ def check_network(config: MillConfig, document: Document) -> None:
         if name != KAFKA:
             expected = f"{KAFKA}: nothing else can be opened yet"
             document.add(("network", "open", index), found_text(name), expected)
-    if not is_loopback(network.listen):
-        document.add(
-            ("network", "listen"),
-            found_text(network.listen),
-            "a loopback address such as 127.0.0.1:"
-            " other machines must not reach the brokers before there is authentication",
-        )
+    _check_listen(config, document)
     for index, name in enumerate(network.names):
-        if not _is_host(name):
-            expected = "a host name or an IP address, without a port"
+        address = _address(name)
+        if not _is_host(name) or (address is not None and address.is_unspecified):
+            expected = "a host name or an IP address that clients can dial, without a port"
             document.add(("network", "names", index), found_text(name), expected)
     for given, other in (("certificate", "key"), ("key", "certificate")):
         if getattr(network.tls, given) and not getattr(network.tls, other):
@@ -71,6 +82,39 @@ def check_network(config: MillConfig, document: Document) -> None:
             ("network", "open"),
             f"[{KAFKA}] without network.names",
             "the names or addresses that clients dial, such as names: [localhost]",
+        )
+
+
+def _check_listen(config: MillConfig, document: Document) -> None:
+    """Append the faults of the listen address, and those of the keys that an address beyond the
+    loopback needs. The check of the super users is in `cross`."""
+    network = config.network
+    if is_loopback(network.listen):
+        return
+    if _address(network.listen) is None:
+        document.add(
+            ("network", "listen"),
+            found_text(network.listen),
+            "an IP address of this machine, or 0.0.0.0 for all of its IPv4 addresses, or :: for all"
+            " of its addresses",
+        )
+        return
+    beside = f"beside network.listen: {network.listen}"
+    if not network.opens_kafka:
+        expected = f"[{KAFKA}], because nothing else listens there; or network.listen: 127.0.0.1"
+        document.add(("network", "open"), f"[] {beside}", expected)
+    if network.login is None:
+        expected = (
+            "login: users, because other machines may reach the brokers only with a login;"
+            " or network.listen: 127.0.0.1"
+        )
+        document.add(("network", "login"), f"null {beside}", expected)
+    if network.names and _leads_to_the_client(network.names[0]):
+        document.add(
+            ("network", "names", 0),
+            f"{found_text(network.names[0])} {beside}",
+            "first the name or address of this machine that clients on other machines dial, such as"
+            " mill.example.org: this one leads them to their own machine. It may follow later",
         )
 
 

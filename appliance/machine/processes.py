@@ -7,6 +7,7 @@ identify a process.
 
 import ctypes
 import errno
+import ipaddress
 import json
 import os
 import signal
@@ -161,6 +162,30 @@ def port_is_free(host: str, port: int) -> bool:
                 return False
             raise
     return True
+
+
+def has_address(host: str) -> bool:
+    """Return whether a listener on this machine can bind to an IP address, at some port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return False
+        raise
+    return True
+
+
+def addresses_of_this_machine() -> list[str]:
+    """Return the IP addresses of this machine at which other machines can reach it."""
+    found = [
+        ipaddress.ip_address(one.address.partition("%")[0])
+        for several in psutil.net_if_addrs().values()
+        for one in several
+        if one.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    return [str(one) for one in found if not (one.is_loopback or one.is_link_local)]
 
 
 def holder_of(port: int) -> PortHolder:

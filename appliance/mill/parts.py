@@ -15,6 +15,9 @@ from monitor.config.settings import split_address
 BROKER_PREFIX = "broker-"
 """The beginning of a broker's part name, before its node id."""
 
+NET_SETTING = "ports.net"
+"""The setting of the ports of the brokers' listener with TLS."""
+
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 
@@ -53,6 +56,16 @@ class Part:
     def address(self) -> str:
         """Return the address to which the probe connects, as text for people."""
         return f"{self.host}:{self.port}"
+
+    def keeps_addresses_of(self, other: "Part") -> bool:
+        """Return whether this part is found wherever the other one was.
+
+        One of the two can have further ports, such as those of a listener that a change opens.
+        """
+        mine, theirs = dict(self.ports), dict(other.ports)
+        return replace(self, ports=()) == replace(other, ports=()) and all(
+            mine[setting] == theirs[setting] for setting in mine.keys() & theirs.keys()
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ def differences(started: Mill, wanted: Mill) -> Differences:
         added=tuple(name for name in after if name not in before),
         removed=tuple(name for name in before if name not in after),
         in_turn=tuple(
-            name for name in changed if after[name].takes_turns and after[name] == before[name]
+            name
+            for name in changed
+            if after[name].takes_turns and after[name].keeps_addresses_of(before[name])
         ),
     )
 

@@ -47,6 +47,10 @@ class PartEntry:
 
     @property
     def awaits_its_turn(self) -> bool:
-        """True if the part will restart at the same address, while other parts of its kind do its
-        work."""
-        return self.part.takes_turns and self.successor == self.part
+        """True if the part will restart at the same addresses, while other parts of its kind do
+        its work."""
+        return (
+            self.part.takes_turns
+            and self.successor is not None
+            and self.successor.keeps_addresses_of(self.part)
+        )

@@ -41,6 +41,10 @@ ENDS = {
 errors concern this machine."""
 
 
+IPV4_AS_IPV6 = "::ffff:"
+"""The beginning of an IPv4 address that is written as IPv6 (RFC 4291 §2.5.5.2)."""
+
+
 class SocketLink(asyncio.BufferedProtocol):
     """One connection, from its first byte to its end."""
 
@@ -77,8 +81,11 @@ class SocketLink(asyncio.BufferedProtocol):
             return
         self.transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
-        self.peer_host = str(name[0])
-        self.peer = f"{name[0]}:{name[1]}"
+        # ACLs, quotas and limits of addresses know an IPv4 client by its IPv4 address, also when it
+        # comes to a listener on `::`.
+        host = str(name[0])
+        host = self.peer_host = host.removeprefix(IPV4_AS_IPV6) if "." in host else host
+        self.peer = f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
         fd = transport.get_extra_info("socket").fileno()
         try:
             own_fd = os.dup(fd)

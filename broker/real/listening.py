@@ -34,11 +34,17 @@ def bind(setting: str, host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # `::` means all addresses, also those of IPv4, whatever the system's default is.
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         bound.bind((host, port))
     except OSError as error:
         bound.close()
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(taken_text(setting, host, port)) from error
+        if error.errno == errno.EADDRNOTAVAIL:
+            text = f"{setting}: this machine does not have the address {host}"
+            raise PortTaken(text) from error
         raise PortTaken(f"{setting}: cannot bind {host}:{port}: {error.strerror}") from error
     return bound
 

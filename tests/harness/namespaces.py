@@ -8,20 +8,24 @@
 With `links` a process holds bytes back, but the kernel still acknowledges them. Here no packet is
 answered, as with a pulled cable, so TCP itself must give up. The process that creates the
 namespaces must run in a new namespace (`unshare --net`), which routes between the others. So the
-machine's own network does not change, and all namespaces disappear with the process.
+machine's own network does not change, and all namespaces disappear with the process. `own_network`
+does the same for the thread of a test.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, Self
 
 from tests.harness.processes import Server
 from tests.harness.wait import wait_until
 
+CLONE_NEWNET = 0x40000000
 LOOPBACK_HOST = "127.0.0.1"
 DEADLINE_S = 10.0
 
@@ -59,6 +63,38 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, timeout=DEADLINE_S)
 
 
+@contextmanager
+def own_network() -> Iterator[None]:
+    """Move this thread into a new network namespace, and back at the end.
+
+    Sockets, threads and processes that the thread makes in it stay in the namespace. Call it in the
+    main thread, because `/proc/self` shows the namespaces of that thread.
+    """
+    with _returning():
+        _check(_libc().unshare(CLONE_NEWNET))
+        yield
+
+
+@contextmanager
+def _returning() -> Iterator[None]:
+    """Return to the current network namespace at the end."""
+    own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        _check(_libc().setns(own, CLONE_NEWNET))
+        os.close(own)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(returned: int) -> None:
+    if returned:
+        raise OSError(ctypes.get_errno(), "no other network namespace")
+
+
 class Namespaces(Server):
     """One namespace for each broker, and the routes between them."""
 
@@ -71,8 +107,21 @@ class Namespaces(Server):
     def host_of(self, node_id: int) -> str:
         return f"10.77.{node_id}.2"
 
+    def router_of(self, node_id: int) -> str:
+        """Return the address at which a namespace reaches the namespace of its maker."""
+        return f"10.77.{node_id}.1"
+
     def command(self, node_id: int) -> Sequence[str]:
         return ("nsenter", f"--net=/proc/{self._holders[node_id].pid}/ns/net")
+
+    @contextmanager
+    def inside(self, node_id: int) -> Iterator[None]:
+        """Let this thread make its sockets, threads and processes in another namespace."""
+        theirs = os.open(f"/proc/{self._holders[node_id].pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        with _returning():
+            _check(_libc().setns(theirs, CLONE_NEWNET))
+            os.close(theirs)
+            yield
 
     # Faults, with the same methods as `links`.
 
@@ -126,7 +175,7 @@ class Namespaces(Server):
         own = Path("/proc/self/ns/net").readlink()
         theirs = Path(f"/proc/{holder.pid}/ns/net")
         wait_until(lambda: theirs.readlink() != own, DEADLINE_S, "another namespace")
-        outside, inside, router = f"out{node_id}", f"in{node_id}", f"10.77.{node_id}.1"
+        outside, inside, router = f"out{node_id}", f"in{node_id}", self.router_of(node_id)
         ip("link", "add", outside, "type", "veth", "peer", "name", inside)
         ip("link", "set", inside, "netns", str(holder.pid))
         ip("address", "add", f"{router}/30", "dev", outside)

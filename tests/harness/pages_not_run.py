@@ -24,6 +24,7 @@ FOUR = "needs four brokers; tests/e2e/test_brokers_come_and_go.py adds and remov
 GROWS = "restarts the mill with three brokers; tests/e2e/test_cluster_grows.py does the same"
 JOINS = "needs another host; tests/e2e/test_a_host_joins.py lets a folder join"
 REPLACES = "needs three brokers; tests/e2e/test_cluster_grows.py replaces a disk"
+OPENS = "opens the machine; tests/e2e/test_open_mill.py opens one in a network namespace"
 SEVERAL = "needs several brokers; tests/interop/test_reassign_live.py moves replicas"
 
 NOT_RUN = {
@@ -38,6 +39,10 @@ NOT_RUN = {
     "docs/howto/existing-kafka.md make up": SETUP,
     "docs/howto/grow.md ./millrace": GROWS,
     "docs/howto/move-replicas.md ./millrace": SEVERAL,
+    "docs/howto/open-to-the-network.md ./millrace up": OPENS,
+    "docs/howto/open-to-the-network.md ./millrace user": "asks for a password, as docs/security.md",
+    "docs/howto/open-to-the-network.md kcat": OPENS,
+    "docs/howto/open-to-the-network.md sudo": "needs root and ufw, and changes the firewall",
     "docs/howto/remove-a-broker.md ./millrace": FOUR,
     "docs/howto/replace-a-disk.md ./millrace": REPLACES,
     "docs/howto/replace-a-disk.md mv": REPLACES,
@@ -57,6 +62,7 @@ NOT_PASTED: dict[str, str] = {
     "docs/howto/existing-kafka.md": "as docs/kafka.md",
     "docs/howto/grow.md": "needs two more brokers; tests/e2e/test_cluster_grows.py writes it",
     "docs/howto/existing-spark.md": "as docs/spark.md",
+    "docs/howto/open-to-the-network.md": OPENS,
     "docs/kafka.md": "names another cluster; tests/e2e/test_existing_kafka.py counts over one",
     "docs/spark.md": "names another machine; tests/crash/test_stream_cluster.py has a cluster",
 }

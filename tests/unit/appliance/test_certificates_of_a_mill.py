@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import stat
@@ -14,6 +15,7 @@ import pytest
 from appliance.checks import startup
 from appliance.checks.certificates import ends
 from appliance.checks.startup import CheckLevel
+from appliance.cli import mill_commands
 from appliance.cli.app import main
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
@@ -25,6 +27,7 @@ from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise, read_secret
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill, broker_settings
+from appliance.output import CommandError
 from broker.config import BrokerConfig, Listener, TlsFiles
 from broker.real.certificates import Certificates
 
@@ -389,6 +392,20 @@ def test_wrong_files_of_the_users_own_are_a_fault_before_the_start(
     assert (check.level, check.what) == (CheckLevel.FAILED, what)
     assert said in check.found
     assert check in startup.before_start(mill)
+
+
+@pytest.mark.parametrize("spoil", [True, False])
+def test_wrong_files_are_a_fault_before_a_running_mill_is_changed(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spoil: bool
+) -> None:
+    """Otherwise `up --apply` would stop a broker that then cannot start, and `restart` the mill."""
+    monkeypatch.setattr(mill_commands, "judge", lambda *_: None)
+    mill = own_files(home)
+    if spoil:
+        (home.folder / "own.pem").unlink()
+    with pytest.raises(CommandError) if spoil else contextlib.nullcontext():
+        mill_commands._refuse_what_cannot_run(mill, load(home.config_file, home.folder), None)
+    assert ("network.tls.certificate: found" in capsys.readouterr().err) is spoil
 
 
 def test_an_open_mill_gives_each_broker_a_listener_on_the_loopback(home: Home) -> None:

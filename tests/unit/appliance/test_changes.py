@@ -78,6 +78,11 @@ def test_brokers_of_three_restart_in_turn_unless_they_move(home: Path) -> None:
     settings = SHIPPED.replace("num.partitions: 3", "num.partitions: 4")
     found = differences(mill(home, SHIPPED), mill(home, settings))
     assert (found.changed, found.in_turn) == (BROKERS, BROKERS)
-    moved = f"{SHIPPED}\nports: {{broker: 29192}}\n"
-    found = differences(mill(home, SHIPPED), mill(home, moved))
-    assert (found.changed, found.in_turn) == (BROKERS, ())
+    opened = f"{SHIPPED}\nnetwork: {{open: [kafka], names: [localhost]}}\n"
+    for one, other in ((SHIPPED, opened), (opened, SHIPPED)):
+        found = differences(mill(home, one), mill(home, other))
+        assert (found.changed, found.in_turn) == (BROKERS, BROKERS)
+    for ports in ("broker: 29192", "net: 9292"):
+        text = f"{opened}\nports: {{{ports}}}\n"
+        found = differences(mill(home, opened), mill(home, text))
+        assert (found.changed, found.in_turn) == (BROKERS, ())

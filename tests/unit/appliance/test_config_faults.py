@@ -58,14 +58,14 @@ TABLE = [
         "the names or addresses that clients dial",
     ),
     (
-        "network: {open: [kafka], names: [localhost], listen: 0.0.0.0}",
-        "mill.yaml:1:54: network.listen: found '0.0.0.0'",
-        "other machines must not reach the brokers before there is authentication",
+        "network: {open: [kafka], names: [localhost], listen: mill.example.org}",
+        "mill.yaml:1:54: network.listen: found 'mill.example.org'",
+        "an IP address of this machine, or 0.0.0.0",
     ),
     (
         "network: {open: [kafka], names: ['mill:9192']}",
         "mill.yaml:1:34: network.names[0]: found 'mill:9192'",
-        "a host name or an IP address, without a port",
+        "a host name or an IP address that clients can dial, without a port",
     ),
     (
         "network: {open: [page]}",

@@ -156,6 +156,16 @@ def test_changed_brokers_restart_in_turn_each_when_all_are_healthy() -> None:
     assert deeds(mill.tick(61)) == []
 
 
+def test_brokers_that_open_one_more_port_restart_in_turn() -> None:
+    mill = cluster()
+    parts = [dataclasses.replace(one, ports=(*one.ports, ("ports.net", 9192))) for one in BROKERS]
+    assert turn(mill, exchange(mill, parts, {"b1", "b2", "b3"}, 10), 10) == [Terminate("b1", False)]
+    assert turn(mill, comes_back(mill, "b1", 20), 25) == [Terminate("b2", False)]
+    assert turn(mill, comes_back(mill, "b2", 30), 35) == [Terminate("b3", False)]
+    assert comes_back(mill, "b3", 40) == []
+    assert [mill.parts[one.name].part for one in parts] == parts
+
+
 def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> None:
     mill = cluster()
     turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from appliance.machine.processes import has_address
 from broker.config import Listener
 from broker.real.world import LoopWorld
-from broker.world import Address, End
+from broker.world import Address, End, PortTaken
 from tests.harness.descriptors import descriptors_left
 from tests.harness.ports import free_port
 from tests.unit.broker.real.test_dialling import (
@@ -25,18 +26,21 @@ from tests.unit.broker.real.test_dialling import (
     until,
 )
 
+NOT_HERE = "192.0.2.77"
+"""An address for documentation (RFC 5737), which no machine has."""
+
 HELLO = (5).to_bytes(4, "big") + b"hello"
 
 
 class Server:
     """A listener. The receiver of each accepted connection records what it is called with."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, host: str = LOOPBACK) -> None:
         self.made: list[Heard] = []
         self.world = LoopWorld(loop, _die, FRAME_BYTES_MAX, 1 << 20)
         self.port = free_port()
         address = Listener(
-            host=LOOPBACK, port=self.port, advertised_host=LOOPBACK, advertised_port=self.port
+            host=host, port=self.port, advertised_host=LOOPBACK, advertised_port=self.port
         )
         self.listening = self.world.listen("HOST", address, self._take)
 
@@ -106,5 +110,41 @@ def test_a_dial_for_which_a_descriptor_is_missing_says_nothing_of_the_peer(
         assert (heard.link, heard.ends) == (None, [End.CLOSED])
         assert heard.reason
         world.stop()
+
+    runner.run(run())
+
+
+@pytest.mark.skipif(not has_address("::1"), reason="this machine has no IPv6")
+def test_a_listener_on_all_addresses_knows_ipv4_clients_by_their_ipv4_address(
+    runner: asyncio.Runner,
+) -> None:
+    """Otherwise no ACL or quota for `127.0.0.1` would match, and the limit on the connections of an
+    address would count each client twice."""
+
+    async def run() -> None:
+        server = Server(asyncio.get_running_loop(), "::")
+        server.listening.open()
+        with (
+            socket.create_connection((LOOPBACK, server.port)) as fourth,
+            socket.create_connection(("::1", server.port)) as sixth,
+        ):
+            await until(lambda: len([one for one in server.made if one.link]) == 2)
+            links = [one.link for one in server.made]
+            names = {
+                LOOPBACK: f"{LOOPBACK}:{fourth.getsockname()[1]}",
+                "::1": f"[::1]:{sixth.getsockname()[1]}",
+            }
+            assert {one.peer_host: one.peer for one in links} == names
+        server.world.stop()
+
+    runner.run(run())
+
+
+def test_an_address_that_the_machine_does_not_have_is_named(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        with pytest.raises(PortTaken) as raised:
+            Server(asyncio.get_running_loop(), NOT_HERE)
+        text = f"listener HOST: this machine does not have the address {NOT_HERE}"
+        assert str(raised.value) == text
 
     runner.run(run())

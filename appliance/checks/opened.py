@@ -1,0 +1,25 @@
+"""The listeners of a mill that other machines can reach, for `up`, `status` and `doctor`."""
+
+from appliance.checks.startup import Check, CheckLevel
+from appliance.config.network import is_loopback
+from appliance.mill.parts import NET_SETTING
+from appliance.mill.settings import Mill
+
+WHAT = "open to other machines"
+
+
+def opened_text(mill: Mill) -> str:
+    """Return the address, the ports and the names at which other machines reach the brokers, or an
+    empty text if nothing is open to them."""
+    network = mill.config.network
+    if not network.opens_kafka or is_loopback(network.listen):
+        return ""
+    ports = [str(port) for part in mill.parts for key, port in part.ports if key == NET_SETTING]
+    host = f"[{network.listen}]" if ":" in network.listen else network.listen
+    names = ", ".join(network.names)
+    return f"Kafka with TLS and logins at {host}, ports {', '.join(ports)}; names {names}"
+
+
+def check(mill: Mill) -> Check:
+    """Report what is open to other machines."""
+    return Check(CheckLevel.OK, WHAT, opened_text(mill) or "nothing")
