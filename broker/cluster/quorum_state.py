@@ -10,13 +10,21 @@ undamaged disk can start. `birth` decides about a broker with an empty disk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from broker.cluster.found import FIRST_EPOCH, DiskReport
 from broker.cluster.metadata_log import MetadataLog, vote_path
 from broker.cluster.reports import BrokerReport, ReportedReplica, in_order
 from broker.cluster.snapshots import MetadataSnapshot
+from broker.metadata.broker_image import BrokerImage, registered_broker
 from broker.metadata.image import METADATA_PARTITION
+from broker.metadata.records import (
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+    decode_record,
+    record_type,
+)
 from broker.quorum import vote_file
 from broker.quorum.control_records import voter_sets_in
 from broker.quorum.log_view import LogView
@@ -27,7 +35,8 @@ from broker.storage.disk import Disk
 from broker.storage.errors import FolderError
 from broker.storage.log_manager import LogManager
 from protocol.types import NO_LEADER_EPOCH, ZERO_UUID
-from protocol.wire.records import read_header
+from protocol.wire.primitives import Buffer
+from protocol.wire.records import BatchHeader, iterate_batches, iterate_records, read_header
 
 READ_BYTES = 1 << 20
 
@@ -183,21 +192,42 @@ def _refuse_lost_voters(log: MetadataLog) -> None:
 
 def _read_voters(log: MetadataLog, voters: VoterHistory) -> None:
     """Add the voter sets in the log to `voters`."""
-    for batch in _control_batches(log):
-        for offset, named in voter_sets_in(batch):
-            voters.append(offset, named)
+    for header, batch in _batches_from(log, log.log.log_start_offset):
+        if header.is_control:
+            for offset, named in voter_sets_in(batch):
+                voters.append(offset, named)
 
 
-def _control_batches(log: MetadataLog) -> Iterator[bytes]:
-    offset, end_offset = log.log.log_start_offset, log.log.log_end_offset
+def registered_brokers(log: MetadataLog, state: QuorumState) -> dict[int, BrokerImage]:
+    """Return the last registration of each broker on this disk, committed or not.
+
+    Other records are skipped without decoding them.
+    """
+    brokers: dict[int, BrokerImage] = {}
+    stored = iterate_batches(state.snapshot.content)
+    for header, batch in chain(stored, _batches_from(log, state.snapshot.snapshot_id.end_offset)):
+        for record in () if header.is_control else iterate_records(batch):
+            kind = record_type(record.value)
+            if kind == RegisterBrokerRecord.api_key:
+                registration = decode_record(record.value)
+                assert isinstance(registration, RegisterBrokerRecord)
+                brokers[registration.broker_id] = registered_broker(registration)
+            elif kind == UnregisterBrokerRecord.api_key:
+                removal = decode_record(record.value)
+                assert isinstance(removal, UnregisterBrokerRecord)
+                brokers.pop(removal.broker_id, None)
+    return brokers
+
+
+def _batches_from(log: MetadataLog, offset: int) -> Iterator[tuple[BatchHeader, Buffer]]:
+    end_offset = log.log.log_end_offset
     while offset < end_offset:
         found = log.batches(offset, end_offset, READ_BYTES)
         assert found, "no batches below the end offset of the metadata log"
         for batch in found:
             header = read_header(batch)
             offset = header.last_offset + 1
-            if header.is_control:
-                yield batch
+            yield header, batch
 
 
 def _replicas(logs: LogManager) -> Iterator[ReportedReplica]:
