@@ -13,9 +13,15 @@ from broker.cluster import quorum_state
 from broker.cluster.found import listed
 from broker.cluster.liveness_driver import broker_address
 from broker.cluster.metadata_log import MetadataLog
-from broker.cluster.moves import Move, Moves, find_moves
+from broker.cluster.moves import AddressBook, MovedBroker, MovedBrokers, find_moves
 from broker.cluster.quorum_state import QuorumState
 from broker.config import BROKER_LISTENER, BrokerConfig
+from broker.metadata.broker_image import registered_broker
+from broker.metadata.records import (
+    MetadataRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from broker.quorum.voters import ReplicaKey
 from broker.storage.disk import Disk
 from broker.storage.dropped import unlink_if_there
@@ -30,19 +36,19 @@ logger = logging.getLogger(__name__)
 
 def look(
     disk: Disk, log: MetadataLog, state: QuorumState | None, me: ReplicaKey, config: BrokerConfig
-) -> Moves:
+) -> MovedBrokers:
     """Return the moves that the disk shows. If it was moved alone, mark it durably.
 
     The caller must call `forget` when a disk that was moved alone has caught up.
     """
     if state is None or BROKER_LISTENER not in config.listeners:
-        return Moves()
+        return MovedBrokers()
     path = f"{log.log.folder}/{MARK}"
     own = config.listeners[BROKER_LISTENER]
     configured = {one: Address(*where) for one, where in config.voters.items()}
     configured[me.node_id] = Address(own.advertised_host, own.advertised_port)
     voter_ids = [key.node_id for key in state.voters.latest]
-    moves = find_moves(me.node_id, voter_ids, _registered(log, state, me), configured)
+    moves = find_moves(me.node_id, voter_ids, _address_book(log, state, me), configured)
     if moves.leaves_no_majority:
         logger.warning(
             "too many voters were moved together, so no controller can be elected; start one of "
@@ -71,23 +77,38 @@ def forget(disk: Disk, log: MetadataLog) -> None:
     logger.info("data folder has all records of the controller, so this broker votes again")
 
 
-def _registered(log: MetadataLog, state: QuorumState, me: ReplicaKey) -> dict[int, Address]:
-    """Return the addresses in the last registration of each broker, committed or not.
+def _address_book(log: MetadataLog, state: QuorumState, me: ReplicaKey) -> AddressBook:
+    """Return the addresses of all brokers that this disk knows, in its log even if they are not
+    committed.
 
     A registration of this broker with another disk says nothing about this disk.
     """
-    found: dict[int, Address] = {}
-    for node_id, broker in quorum_state.registered_brokers(log, state).items():
-        address = broker_address(broker)
-        is_other_disk = broker.directory_ids and me.directory_id not in broker.directory_ids
-        if address is not None and not (node_id == me.node_id and is_other_disk):
-            found[node_id] = address
-    return found
+    book = AddressBook()
+    for record in quorum_state.registrations_in_snapshot(state):
+        _enter(record, book, me)
+    book.end_snapshot()
+    for record in quorum_state.registrations_since(log, state):
+        _enter(record, book, me)
+    return book
 
 
-def _marked(disk: Disk, path: str, node_id: int, now: Address) -> Move | None:
+def _enter(record: MetadataRecord, book: AddressBook, me: ReplicaKey) -> None:
+    match record:
+        case RegisterBrokerRecord():
+            broker = registered_broker(record)
+            address = broker_address(broker)
+            is_other_disk = broker.directory_ids and me.directory_id not in broker.directory_ids
+            if address is None or (broker.node_id == me.node_id and is_other_disk):
+                book.unregister(broker.node_id)
+            else:
+                book.register(broker.node_id, address)
+        case UnregisterBrokerRecord(broker_id=node_id):
+            book.unregister(node_id)
+
+
+def _marked(disk: Disk, path: str, node_id: int, now: Address) -> MovedBroker | None:
     """Return the move in the mark; None without a mark, or if the broker has moved on since."""
     if not disk.exists(path):
         return None
     before, _, marked = disk.read_all(path).decode(errors="replace").partition(" ")
-    return Move(node_id, before, marked) if marked == str(now) else None
+    return MovedBroker(node_id, before, marked) if marked == str(now) else None

@@ -9,17 +9,16 @@ undamaged disk can start. `birth` decides about a broker with an empty disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from broker.cluster.found import FIRST_EPOCH, DiskReport
 from broker.cluster.metadata_log import MetadataLog, vote_path
 from broker.cluster.reports import BrokerReport, ReportedReplica, in_order
 from broker.cluster.snapshots import MetadataSnapshot
-from broker.metadata.broker_image import BrokerImage, registered_broker
 from broker.metadata.image import METADATA_PARTITION
 from broker.metadata.records import (
+    MetadataRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
     decode_record,
@@ -198,25 +197,25 @@ def _read_voters(log: MetadataLog, voters: VoterHistory) -> None:
                 voters.append(offset, named)
 
 
-def registered_brokers(log: MetadataLog, state: QuorumState) -> dict[int, BrokerImage]:
-    """Return the last registration of each broker on this disk, committed or not.
+def registrations_in_snapshot(state: QuorumState) -> Iterator[MetadataRecord]:
+    """Yield the registrations in the snapshot."""
+    return _registrations(iterate_batches(state.snapshot.content))
 
-    Other records are skipped without decoding them.
-    """
-    brokers: dict[int, BrokerImage] = {}
-    stored = iterate_batches(state.snapshot.content)
-    for header, batch in chain(stored, _batches_from(log, state.snapshot.snapshot_id.end_offset)):
+
+def registrations_since(log: MetadataLog, state: QuorumState) -> Iterator[MetadataRecord]:
+    """Yield the registrations and their ends in the log after the snapshot, committed or not."""
+    return _registrations(_batches_from(log, state.snapshot.snapshot_id.end_offset))
+
+
+def _registrations(
+    batches: Iterable[tuple[BatchHeader, Buffer]],
+) -> Iterator[MetadataRecord]:
+    """Decode the records that register brokers or end that. Skip others without decoding them."""
+    kinds = (RegisterBrokerRecord.api_key, UnregisterBrokerRecord.api_key)
+    for header, batch in batches:
         for record in () if header.is_control else iterate_records(batch):
-            kind = record_type(record.value)
-            if kind == RegisterBrokerRecord.api_key:
-                registration = decode_record(record.value)
-                assert isinstance(registration, RegisterBrokerRecord)
-                brokers[registration.broker_id] = registered_broker(registration)
-            elif kind == UnregisterBrokerRecord.api_key:
-                removal = decode_record(record.value)
-                assert isinstance(removal, UnregisterBrokerRecord)
-                brokers.pop(removal.broker_id, None)
-    return brokers
+            if record_type(record.value) in kinds:
+                yield decode_record(record.value)
 
 
 def _batches_from(log: MetadataLog, offset: int) -> Iterator[tuple[BatchHeader, Buffer]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from broker.cluster.found import listed
 from broker.cluster.metadata import Metadata
-from broker.cluster.moves import Moves
+from broker.cluster.moves import MovedBrokers
 from broker.node.joining import ClusterJoin
 from broker.quorum.voters import majority_of
 from broker.sessions.peers import Peers, Silence
@@ -47,7 +47,7 @@ def waits(
     return [*moved, *waiting]
 
 
-def _moved(moves: Moves, metadata: Metadata) -> list[Problem]:
+def _moved(moves: MovedBrokers, metadata: Metadata) -> list[Problem]:
     """Return the problems of disks at other addresses, which do not vote (decision 0220)."""
     problems = []
     if moves.leaves_no_majority and metadata.quorum.leader_id == NO_NODE:

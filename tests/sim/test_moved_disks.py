@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from broker.cluster import moved_disk
-from broker.cluster.moves import Moves
+from broker.cluster.moves import MovedBrokers
 from broker.metadata.partition_image import PartitionImage
 from broker.node.status import BrokerStatus
 from protocol.types import NO_NODE
@@ -69,7 +69,8 @@ def write(cluster: WholeCluster, topic: str, partition: int, value: bytes) -> in
 def partition_in(cluster: WholeCluster, topic: str, partition: int = 0) -> PartitionImage:
     active = cluster.active()
     assert active is not None
-    return active.metadata.image.topics[topic].partitions[partition]
+    found: PartitionImage = active.metadata.image.topics[topic].partitions[partition]
+    return found
 
 
 def single_of(cluster: WholeCluster, node: WholeBroker) -> int:
@@ -167,7 +168,7 @@ def test_an_old_copy_does_not_lead(cluster: WholeCluster) -> None:
 def test_guard_62_without_it_an_old_copy_leads(
     cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved_disk, "look", lambda *found: Moves())
+    monkeypatch.setattr(moved_disk, "look", lambda *found: MovedBrokers())
     assert stale_leader(cluster) == 2
 
 
@@ -188,6 +189,24 @@ def test_a_cluster_that_is_moved_as_a_whole_elects_as_before(cluster: WholeClust
     cluster.run_until(lambda: is_in_service(cluster), 30_000, "all in service")
     assert [problems(node) for node in cluster.nodes] == [{}, {}, {}]
     assert partition_in(cluster, "single", single).leader == 2
+
+
+def test_a_cluster_that_is_moved_as_a_whole_can_die_in_between(cluster: WholeCluster) -> None:
+    one, *others = cluster.nodes
+    one.kill()
+    move(one, "m1")
+    one.start()
+    cluster.run_until(lambda: is_in_service(cluster), 30_000, "all in service")
+    for node in cluster.nodes:
+        node.kill()
+    for node in others:
+        node.host = f"m{node.node_id}"
+    for node in cluster.nodes:
+        for other in ("2", "3"):
+            node.configured[other]["host"] = f"m{other}"
+        node.configured["1"]["host"] = "m1"
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 30_000, "all in service")
 
 
 def test_two_that_are_moved_together_say_how_to_go_on(cluster: WholeCluster) -> None:

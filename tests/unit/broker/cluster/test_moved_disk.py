@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from broker.cluster import moved_disk, quorum_state
 from broker.cluster.metadata_log import MetadataLog
-from broker.cluster.moves import Move, Moves
+from broker.cluster.moves import MovedBroker, MovedBrokers
 from broker.config import BrokerConfig
 from broker.metadata.records import (
     BrokerEndpoint,
@@ -70,13 +70,13 @@ def disk_with(*records: MetadataRecord) -> SimDisk:
     return killed(disk)
 
 
-def start(disk: SimDisk, config: BrokerConfig) -> tuple[MetadataLog, Moves]:
+def start(disk: SimDisk, config: BrokerConfig) -> tuple[MetadataLog, MovedBrokers]:
     log = opened(killed(disk))
     state = quorum_state.recover(disk, log)
     return log, moved_disk.look(disk, log, state, ME, config)
 
 
-def own_move(disk: SimDisk, config: BrokerConfig) -> Move | None:
+def own_move(disk: SimDisk, config: BrokerConfig) -> MovedBroker | None:
     return start(disk, config)[1].own
 
 
@@ -90,7 +90,7 @@ AT_HOME: Sequence[MetadataRecord] = [
 def test_the_last_registration_counts() -> None:
     disk = disk_with(*AT_HOME)
     assert own_move(disk, configured()) is None
-    assert own_move(disk, configured("x")) == Move(1, "a:9", "x:9")
+    assert own_move(disk, configured("x")) == MovedBroker(1, "a:9", "x:9")
     moved_before = disk_with(registration(1, "x"), *AT_HOME, NoOpRecord())
     assert own_move(moved_before, configured()) is None
 
@@ -110,7 +110,7 @@ def test_a_record_of_a_later_version_is_skipped() -> None:
     disk = disk_with(*AT_HOME)
     log = opened(killed(disk))
     write(log, UNKNOWN_RECORD)
-    assert own_move(disk, configured("x")) == Move(1, "a:9", "x:9")
+    assert own_move(disk, configured("x")) == MovedBroker(1, "a:9", "x:9")
 
 
 def test_the_move_is_remembered_when_the_log_shows_it_no_more() -> None:
@@ -119,7 +119,7 @@ def test_the_move_is_remembered_when_the_log_shows_it_no_more() -> None:
     log = opened(killed(disk))
     write(log, encode_record(registration(1, "x")))
     log, moves = start(disk, configured("x"))
-    assert moves.own == Move(1, "a:9", "x:9")
+    assert moves.own == MovedBroker(1, "a:9", "x:9")
     moved_disk.forget(disk, log)
     assert own_move(disk, configured("x")) is None
 
@@ -134,4 +134,4 @@ def test_a_broker_that_returns_to_its_old_address_is_believed() -> None:
 def test_an_empty_disk_has_not_moved() -> None:
     disk = SimDisk()
     log = opened(disk)
-    assert moved_disk.look(disk, log, None, ME, configured("x")) == Moves()
+    assert moved_disk.look(disk, log, None, ME, configured("x")) == MovedBrokers()

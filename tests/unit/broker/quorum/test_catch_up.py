@@ -14,6 +14,7 @@ from broker.quorum.events import (
     Tick,
 )
 from broker.quorum.follower import Follower
+from broker.quorum.leader import Leader
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import Ready, Send
 from broker.quorum.voters import ReplicaKey
@@ -37,9 +38,9 @@ from tests.unit.broker.quorum.kit import (
 WITHOUT_DIRECTORY = ReplicaKey(ME.node_id, ZERO_UUID)
 
 
-def copy(**options: object) -> tuple[Quorum, Send]:
+def copy() -> tuple[Quorum, Send]:
     """Return a follower of node 2 in epoch 1 whose disk can be an old copy, and its Fetch."""
-    return follower_quorum(must_catch_up=True, **options)
+    return follower_quorum(must_catch_up=True)
 
 
 def told(quorum: Quorum, send: Send, *batches: bytes, committed: int, epoch: int = 1) -> Ready:
@@ -126,7 +127,8 @@ def test_a_leader_does_not_count_it() -> None:
     assert quorum.replica.log.committed_offset == committed < end_offset
     ask(quorum, fetch(quorum, THREE, end_offset, quorum.replica.epoch))
     assert quorum.replica.log.committed_offset == end_offset
-    assert list(quorum.role.progress) == [THREE]  # type: ignore[union-attr]
+    assert isinstance(quorum.role, Leader)
+    assert list(quorum.role.progress) == [THREE]
 
 
 def test_a_disk_that_is_believed_becomes_a_candidate() -> None:
