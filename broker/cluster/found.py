@@ -103,8 +103,8 @@ def check_named(me: ReplicaKey, voters: tuple[ReplicaKey, ...], where: str) -> N
     )
 
 
-def listed(ids: Iterable[int]) -> str:
-    """Return the ids as text, separated by commas."""
+def listed(ids: Iterable[object]) -> str:
+    """Return ids, or other objects, as text, separated by commas."""
     return ", ".join(str(one) for one in ids)
 
 

@@ -92,9 +92,16 @@ class QuorumDriver:
     sends its messages, and gives it the answers."""
 
     def __init__(
-        self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger
+        self,
+        quorum: Quorum,
+        log: MetadataLog,
+        world: World,
+        messenger: Messenger,
+        on_caught_up: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_caught_up` is called when a disk that can be an old copy has caught up."""
         self.quorum = quorum
+        self._on_caught_up = on_caught_up
         self._client: QuorumClient | None = None
         self._log = log
         self._messenger = messenger
@@ -134,6 +141,11 @@ class QuorumDriver:
     def leader_id(self) -> int:
         """The leader as far as this node knows; NO_NODE if it knows none."""
         return self.quorum.role.leader_id
+
+    @property
+    def must_catch_up(self) -> bool:
+        """True while this node does not vote because its disk can be an old copy."""
+        return self.quorum.replica.catch_up is not None
 
     @property
     def role_name(self) -> str:
@@ -233,7 +245,10 @@ class QuorumDriver:
         assert not self._is_stepping, "a step inside a step"
         self._is_stepping = True
         try:
+            had_to_catch_up = self.must_catch_up
             self._perform(self.quorum.step(event, self._alarm.now_ms))
+            if had_to_catch_up and not self.must_catch_up:
+                self._notifications.append(self._on_caught_up)
         finally:
             self._is_stepping = False
 

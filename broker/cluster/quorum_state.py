@@ -9,7 +9,7 @@ undamaged disk can start. `birth` decides about a broker with an empty disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from broker.cluster.found import FIRST_EPOCH, DiskReport
@@ -17,6 +17,13 @@ from broker.cluster.metadata_log import MetadataLog, vote_path
 from broker.cluster.reports import BrokerReport, ReportedReplica, in_order
 from broker.cluster.snapshots import MetadataSnapshot
 from broker.metadata.image import METADATA_PARTITION
+from broker.metadata.records import (
+    MetadataRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+    decode_record,
+    record_type,
+)
 from broker.quorum import vote_file
 from broker.quorum.control_records import voter_sets_in
 from broker.quorum.log_view import LogView
@@ -27,7 +34,8 @@ from broker.storage.disk import Disk
 from broker.storage.errors import FolderError
 from broker.storage.log_manager import LogManager
 from protocol.types import NO_LEADER_EPOCH, ZERO_UUID
-from protocol.wire.records import read_header
+from protocol.wire.primitives import Buffer
+from protocol.wire.records import BatchHeader, iterate_batches, iterate_records, read_header
 
 READ_BYTES = 1 << 20
 
@@ -183,21 +191,42 @@ def _refuse_lost_voters(log: MetadataLog) -> None:
 
 def _read_voters(log: MetadataLog, voters: VoterHistory) -> None:
     """Add the voter sets in the log to `voters`."""
-    for batch in _control_batches(log):
-        for offset, named in voter_sets_in(batch):
-            voters.append(offset, named)
+    for header, batch in _batches_from(log, log.log.log_start_offset):
+        if header.is_control:
+            for offset, named in voter_sets_in(batch):
+                voters.append(offset, named)
 
 
-def _control_batches(log: MetadataLog) -> Iterator[bytes]:
-    offset, end_offset = log.log.log_start_offset, log.log.log_end_offset
+def registrations_in_snapshot(state: QuorumState) -> Iterator[MetadataRecord]:
+    """Yield the registrations in the snapshot."""
+    return _registrations(iterate_batches(state.snapshot.content))
+
+
+def registrations_since(log: MetadataLog, state: QuorumState) -> Iterator[MetadataRecord]:
+    """Yield the registrations and their ends in the log after the snapshot, committed or not."""
+    return _registrations(_batches_from(log, state.snapshot.snapshot_id.end_offset))
+
+
+def _registrations(
+    batches: Iterable[tuple[BatchHeader, Buffer]],
+) -> Iterator[MetadataRecord]:
+    """Decode the records that register brokers or end that. Skip others without decoding them."""
+    kinds = (RegisterBrokerRecord.api_key, UnregisterBrokerRecord.api_key)
+    for header, batch in batches:
+        for record in () if header.is_control else iterate_records(batch):
+            if record_type(record.value) in kinds:
+                yield decode_record(record.value)
+
+
+def _batches_from(log: MetadataLog, offset: int) -> Iterator[tuple[BatchHeader, Buffer]]:
+    end_offset = log.log.log_end_offset
     while offset < end_offset:
         found = log.batches(offset, end_offset, READ_BYTES)
         assert found, "no batches below the end offset of the metadata log"
         for batch in found:
             header = read_header(batch)
             offset = header.last_offset + 1
-            if header.is_control:
-                yield batch
+            yield header, batch
 
 
 def _replicas(logs: LogManager) -> Iterator[ReportedReplica]:

@@ -291,6 +291,9 @@ def _after_restart(
         return WantedChange(in_sync, frozenset({node_id}), moved={node_id: request.log_dirs[0]})
     has_lost_nothing = known is not None and request.previous_broker_epoch == known.broker_epoch
     is_known = known is not None or directory is not None
+    # An old copy lacks records whether they were flushed or not, and its marker of a clean stop has
+    # an earlier broker epoch.
+    is_flushed = is_flushed and not request.can_be_old_copy
     is_trusted = is_known and (is_flushed or has_lost_nothing)
     distrusted = frozenset[int]() if is_trusted else frozenset({node_id})
     return WantedChange(in_sync, distrusted)

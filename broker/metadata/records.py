@@ -321,6 +321,20 @@ def _version_of(record: Message) -> int:
     return max(record.valid_versions[0], max(needed, default=0))
 
 
+def record_type(value: Buffer | None) -> int:
+    """Return the type of a record (the `api_key` of its class) without decoding it.
+
+    It is -1 if the value has none.
+    """
+    if value is None:
+        return -1
+    try:
+        _, position = read_uvarint(value, 0)
+        return read_uvarint(value, position)[0]
+    except (WireError, IndexError):
+        return -1
+
+
 def decode_record(value: Buffer | None) -> MetadataRecord:
     """Decode a record's value.
 

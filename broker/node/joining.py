@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from broker.cluster import quorum_state
+from broker.cluster import moved_disk, quorum_state
 from broker.cluster.birth_driver import BirthDriver, Voters
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.duties import InlineJobs
@@ -98,6 +98,8 @@ class ClusterJoin:
             self._me,
             quorum_state.Identity(config.cluster_id, config.configured_ids, config.joins),
         )
+        self.moves = moved_disk.look(own.disk, own.metadata_log, self._state, self._me, config)
+        """The brokers that are configured at other addresses than this disk knows."""
         self.birth = BirthDriver(
             found,
             self.peers,
@@ -148,8 +150,11 @@ class ClusterJoin:
             chance=world.chance,
             now_ms=world.clock.monotonic_ms(),
             bootstrap=self._config.configured_ids,
+            must_catch_up=self.moves.own is not None,
         )
-        driver = QuorumDriver(quorum, log, world, self.messenger)
+        driver = QuorumDriver(
+            quorum, log, world, self.messenger, partial(moved_disk.forget, own.disk, log)
+        )
         self.peers.look_in(lambda node_id: _address_in(driver.voters, node_id))
         watcher = LeaderWatcher(world, self.probes, self.peers.address_of, driver.leader_dead)
         self._watcher = watcher
@@ -195,7 +200,11 @@ class ClusterJoin:
 
     def registration(self) -> BrokerRegistrationRequest:
         """Return the registration request of this process, with a new incarnation id."""
-        config = self._config
+        config, marks = self._config, self._own.logs.marks
+        can_be_old_copy = self.moves.own is not None
+        # A folder can be copied while its broker runs, so the mark of a running process says
+        # nothing about a copy.
+        previous = marks.clean_broker_epoch if can_be_old_copy else marks.previous_broker_epoch
         return BrokerRegistrationRequest(
             broker_id=config.node_id,
             cluster_id=config.cluster_id,
@@ -207,8 +216,9 @@ class ClusterJoin:
             rack=config.rack,
             features=supported_features(),
             log_dirs=[self._me.directory_id],
-            previous_broker_epoch=self._own.logs.marks.previous_broker_epoch,
+            previous_broker_epoch=previous,
             damaged=damaged_topics(self._own.logs.offline),
+            can_be_old_copy=can_be_old_copy,
         )
 
     def _link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:

@@ -3,11 +3,13 @@ or without a quorum."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 
 from broker.cluster.found import listed
 from broker.cluster.metadata import Metadata
+from broker.cluster.moves import MovedBrokers
 from broker.node.joining import ClusterJoin
+from broker.quorum.voters import majority_of
 from broker.sessions.peers import Peers, Silence
 from broker.world import End
 from protocol.status import Problem
@@ -35,11 +37,39 @@ election takes less time.
 def waits(
     joining: ClusterJoin, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
 ) -> list[Problem]:
-    """Return the problem that keeps this broker of a cluster from working; empty if there is none.
+    """Return the problems that keep this broker of a cluster from working; empty if there is none.
 
     `now_ms` is monotonic. `metadata` is None before the broker has joined. A serving broker is not
     reported as waiting during a short election.
     """
+    moved = [] if metadata is None else _moved(joining.moves, metadata)
+    waiting = _waiting(joining, metadata, node_id, now_ms, is_serving=is_serving)
+    return [*moved, *waiting]
+
+
+def _moved(moves: MovedBrokers, metadata: Metadata) -> list[Problem]:
+    """Return the problems of disks at other addresses, which do not vote (decision 0220)."""
+    problems = []
+    if moves.leaves_no_majority and metadata.quorum.leader_id == NO_NODE:
+        text = (
+            f"no controller can be elected, because brokers {listed(moves.voters)} were moved "
+            "together: each can be an old copy, and waits for a controller before it votes. Start "
+            "one of them at its old address first"
+        )
+        problems.append(Problem("moved_together", text))
+    if metadata.quorum.must_catch_up and moves.own is not None:
+        text = (
+            f"the data folder of this broker was used at {moves.own.before}, and the broker is now "
+            f"at {moves.own.now}. The folder can be an old copy, so the broker does not vote until "
+            "it has all records of the controller"
+        )
+        problems.append(Problem("moved_alone", text))
+    return problems
+
+
+def _waiting(
+    joining: ClusterJoin, metadata: Metadata | None, node_id: int, now_ms: int, *, is_serving: bool
+) -> list[Problem]:
     peers = joining.peers
     if metadata is None:
         missing = joining.birth.waits_for
@@ -62,7 +92,7 @@ def waits(
     if leader_id == NO_NODE or (leader_id != node_id and is_leader_silent):
         others = [one for one in voters if one != node_id]
         silent = [one for one in others if _is_silent(peers.silence_of(one), is_serving)]
-        is_short = len(voters) - len(silent) < _majority(voters)
+        is_short = len(voters) - len(silent) < majority_of(len(voters))
         if is_short or (leader_id == NO_NODE and not is_serving):
             return [_no_quorum(voters, silent, peers, now_ms)]
     if leader_id != NO_NODE and not is_serving:
@@ -76,10 +106,6 @@ def _has_been_silent(silence: Silence | None, now_ms: int) -> bool:
     return silence is not None and now_ms - silence.since_ms >= LEADER_SILENT_MS
 
 
-def _majority(voters: Sized) -> int:
-    return len(voters) // 2 + 1
-
-
 def _is_silent(silence: Silence | None, is_serving: bool) -> bool:
     # Voters that are not the leader send each other no requests, so a serving broker ignores a
     # voter that it never reached.
@@ -87,7 +113,7 @@ def _is_silent(silence: Silence | None, is_serving: bool) -> bool:
 
 
 def _no_quorum(voters: list[int], silent: list[int], peers: Peers, now_ms: int) -> Problem:
-    named = f"{_majority(voters)} of the voters {listed(sorted(voters))}"
+    named = f"{majority_of(len(voters))} of the voters {listed(sorted(voters))}"
     if not silent:
         return Problem("no_quorum", f"no controller: {named} will elect one soon")
     return Problem(

@@ -39,7 +39,7 @@ def fetch_request(replica: MetadataReplica) -> Fetch:
     log, timing = replica.log, replica.timing
     return Fetch(
         replica.cluster_id,
-        replica.me,
+        replica.fetch_key,
         replica.epoch,
         log.end_offset,
         log.last_epoch,

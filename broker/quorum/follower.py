@@ -179,6 +179,10 @@ class Follower:
         log = replica.log
         known = min(answer.high_watermark, log.end_offset)
         log.committed_offset = max(log.committed_offset, known)
+        if replica.catch_up is not None and replica.catch_up.fetched(
+            log, replica.epoch, answer.high_watermark, is_at_end=not answer.batches
+        ):
+            replica.catch_up = None
         return follows
 
     def _take_piece(self, answer: FetchSnapshotAnswer) -> bool:
@@ -203,7 +207,7 @@ class Follower:
         self._piece_of, self._position = snapshot_id, position
         request = FetchSnapshot(
             replica.cluster_id,
-            replica.me,
+            replica.fetch_key,
             replica.epoch,
             snapshot_id,
             position,

@@ -36,6 +36,7 @@ from broker.quorum.snapshot import BOOTSTRAP, SnapshotId
 from broker.quorum.voter_changes import VoterChanges
 from broker.quorum.voters import KRAFT_VERSION, ReplicaKey, reached_by_majority
 from protocol.errors import ErrorCode
+from protocol.types import ZERO_UUID
 
 OBSERVERS_MAX = 64
 """The largest number of observers that a leader tracks.
@@ -216,6 +217,9 @@ class Leader:
         parked = ParkedQuorumFetch(call_id, request, now_ms + request.max_wait_ms)
         verdict = log.compare(request.fetch_offset, request.last_fetched_epoch)
         self._heard(key, request.fetch_offset if verdict is None else None, now_ms)
+        if key.directory_id != ZERO_UUID:
+            # This replica can have fetched without its directory before (`catch_up`).
+            self.progress.pop(ReplicaKey(key.node_id, ZERO_UUID), None)
         if verdict is not None:
             self._refuse(parked, verdict)
             return

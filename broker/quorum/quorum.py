@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from broker.quorum.catch_up import CatchUp
 from broker.quorum.election import (
     Candidate,
     Prospective,
@@ -91,12 +92,14 @@ class Quorum:
         now_ms: int,
         timing: QuorumTiming | None = None,
         bootstrap: Sequence[int] = (),
+        must_catch_up: bool = False,
     ) -> None:
         """Start with the state that was read from the vote file, the log and the snapshot.
 
-        `bootstrap` names the nodes that an observer without a voter set asks for the leader. Raises
-        ValueError if the log is ahead of the vote file, because then one of them comes from another
-        disk.
+        `bootstrap` names the nodes that an observer without a voter set asks for the leader. With
+        `must_catch_up` the disk can be an old copy, so it does not vote before it has caught up.
+        Raises ValueError if the log is ahead of the vote file, because then one of them comes from
+        another disk.
         """
         if election.epoch < log.last_epoch:
             raise ValueError(
@@ -105,7 +108,15 @@ class Quorum:
                 "must not vote"
             )
         self.replica = MetadataReplica(
-            me, cluster_id, election, log, voters, chance, timing or QuorumTiming(), bootstrap
+            me,
+            cluster_id,
+            election,
+            log,
+            voters,
+            chance,
+            timing or QuorumTiming(),
+            bootstrap,
+            CatchUp() if must_catch_up else None,
         )
         self.role: Role = Unattached(self.replica, self.replica.rank_wait_ms(), now_ms)
 
@@ -246,6 +257,8 @@ class Quorum:
         self._reply(call_id, VoteAnswer(error, *self._leader(), is_granted))
 
     def _may_grant(self, request: Vote) -> bool:
+        if self.replica.catch_up is not None:
+            return False
         if request.is_pre_vote:
             return self.role.grants_pre_votes
         voted = self.replica.election.voted

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from broker.quorum.catch_up import CatchUp
 from broker.quorum.control_records import voter_sets_in
 from broker.quorum.events import Request
 from broker.quorum.log_view import LogView
@@ -17,7 +18,7 @@ from broker.quorum.ready import Barrier, ReadyBuilder, Send
 from broker.quorum.vote_file import ElectionState
 from broker.quorum.voters import ReplicaKey, VoterHistory
 from protocol.errors import CorruptBatch, ErrorCode
-from protocol.types import NO_NODE
+from protocol.types import NO_NODE, ZERO_UUID
 from protocol.wire.records import patch, read_header
 
 NEVER_MS = 2**62
@@ -82,6 +83,11 @@ class MetadataReplica:
     timing: QuorumTiming = field(default_factory=QuorumTiming)
     bootstrap: Sequence[int] = ()
     """The nodes that this replica asks for the leader while it knows no voters."""
+    catch_up: CatchUp | None = None
+    """The state of a disk that can be an old copy, until it has caught up; None for other disks.
+
+    In the meantime this replica neither votes nor starts an election (guard 62).
+    """
     out: ReadyBuilder = field(default_factory=ReadyBuilder)
     failed_tries: int = 0
     """The number of failed elections since the last leader."""
@@ -105,12 +111,25 @@ class MetadataReplica:
 
         A voter that has appended the record of its own removal may start elections until it knows
         that the record is committed (Raft dissertation, 4.2.2). Its log can be the longest, so the
-        other voters can need this node as leader to commit the record.
+        other voters can need this node as leader to commit the record. A disk that can be an old
+        copy must catch up first.
         """
+        if self.catch_up is not None:
+            return False
         if self.is_voter:
             return True
         is_open = self.voters.latest_offset >= self.log.committed_offset
         return is_open and self.me in self.voters.previous
+
+    @property
+    def fetch_key(self) -> ReplicaKey:
+        """The key in the fetches of this replica.
+
+        A disk that can be an old copy fetches without its directory, so the leader counts it as an
+        observer. The true disk can have voted in a newer epoch, in which its acknowledgement of
+        this leader's records would be void.
+        """
+        return self.me if self.catch_up is None else ReplicaKey(self.me.node_id, ZERO_UUID)
 
     def adopt(self, epoch: int) -> None:
         """Adopt a newer epoch, in which this replica has not voted yet."""

@@ -77,7 +77,7 @@ class VoterSet:
     @property
     def majority(self) -> int:
         """The smallest number of voters that is more than half of them."""
-        return len(self.voters) // 2 + 1
+        return majority_of(len(self.voters))
 
     def voter(self, node_id: int) -> Voter | None:
         """Return the voter with this node id; None if there is none."""
@@ -94,6 +94,11 @@ class VoterSet:
         """
         left = [key for key in self if key.node_id != lost_leader_id]
         return left.index(me) if me in left else len(left)
+
+
+def majority_of(voter_count: int) -> int:
+    """Return the smallest number of voters that is more than half of them."""
+    return voter_count // 2 + 1
 
 
 def reached_by_majority(values: Sequence[int]) -> int:

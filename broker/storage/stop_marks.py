@@ -25,6 +25,8 @@ class StopMarks:
         No write is lost after a clean stop, or while the same kernel, which has the writes in its
         page cache, is still running.
         """
+        self.clean_broker_epoch = NO_BROKER_EPOCH
+        """The broker epoch of the last process, if its stop was clean."""
         self._disk = disk
         self._folder = folder
 
@@ -43,7 +45,8 @@ class StopMarks:
         # A marker that does not parse can be Kafka's, which was empty before KIP-966. The stop was
         # clean, but the epoch is unknown.
         with suppress(ValueError):
-            self.previous_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
+            self.clean_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
+            self.previous_broker_epoch = self.clean_broker_epoch
         self._disk.unlink(path)
         self._disk.sync_folder(self._folder)
         return True

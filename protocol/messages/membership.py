@@ -60,6 +60,8 @@ class BrokerRegistrationRequest(
     A request with the same `incarnation_id` gets the same epoch. `log_dirs` are the ids of the log
     directories. `previous_broker_epoch` is the epoch of a former process that lost no data, else
     -1. `damaged` names logs that are damaged although that process lost no data (decision 0068).
+    `can_be_old_copy` means that the directories can be older than the process that last registered
+    with them (decision 0220).
     """
 
     broker_id: int = int32()
@@ -72,6 +74,7 @@ class BrokerRegistrationRequest(
     log_dirs: list[Uuid] = array(uuid_)
     previous_broker_epoch: int = int64(default=-1)
     damaged: list[DamagedTopic] = array(DamagedTopic, tag=OUR_TAGS)
+    can_be_old_copy: bool = boolean(tag=OUR_TAGS + 1, default=False)
 
 
 class BrokerRegistrationResponse(

@@ -22,6 +22,7 @@ PURE = {
         "cluster/held_id",
         "cluster/membership",
         "cluster/membership_effects",
+        "cluster/moves",
         "cluster/reports",
         "cluster/voter_orders",
         "real/handshakes",

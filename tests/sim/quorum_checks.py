@@ -19,7 +19,7 @@ from broker.quorum.snapshot import SnapshotId
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from protocol.errors import ErrorCode
 from protocol.wire.records import read_header
-from tests.sim.quorum_disk import Batch
+from tests.sim.quorum_disk import Batch, Disk
 from tests.sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ class Checks:
         voters = node.quorum.replica.voters.latest
         holding = 0
         for key in voters:
-            durable = self.world.disks[key].durable
-            index = durable.index_of(batch.base_offset)
-            holding += batch in durable.batches[index : index + 1]
+            holding += any(_has(disk, batch) for disk in self.world.disks[key])
         if holding < voters.majority:
             raise Violation(f"{batch.base_offset} is committed and durable on {holding} disks")
 
@@ -135,3 +133,8 @@ class Checks:
             raise Violation(f"{node.key} votes for {first} and {candidate} in epoch {epoch}")
         if self.world.listed and node.key not in self.world.listed:
             raise Violation(f"{node.key} votes without being listed")
+
+
+def _has(disk: Disk, batch: Batch) -> bool:
+    index = disk.durable.index_of(batch.base_offset)
+    return batch in disk.durable.batches[index : index + 1]

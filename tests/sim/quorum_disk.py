@@ -164,6 +164,14 @@ class Disk:
         start_offset = min(self.log.start_offset, self.durable.end_offset)
         self.durable.start_at(max(start_offset, self.durable.start_offset))
 
+    def copied(self) -> Disk:
+        """Return a copy of the whole folder as a running replica's files read, on another disk."""
+        copy = Disk(self.snapshot)
+        copy.vote = self.vote
+        copy.log = self.log.copy()
+        copy.durable = self.log.copy()
+        return copy
+
     def _give(self, done: Callable[[], None], partly: Callable[[random.Random], None]) -> None:
         self.given_count += 1
         self.queue.append(Duty(self.given_count, done, partly))

@@ -103,6 +103,11 @@ class Node:
         self.image: list[bytes] = []
         self.sync_ms = (1, 4)
         self.is_full = False
+        self.old_copy: Disk | None = None
+        """An earlier copy of the disk, which can replace it."""
+        self.is_copy = False
+        """True if the node was started at another address with an old copy, and has not caught up
+        since."""
         self.waiting: list[Waiting] = []
         self.asked: dict[int, int] = {}
         """Request id -> the node to which the request was sent, for requests without a response."""
@@ -132,6 +137,7 @@ class Node:
             now_ms=self.world.now_ms,
             timing=TIMING,
             bootstrap=self.bootstrap,
+            must_catch_up=self.is_copy,
         )
         self.committed_offset = log.committed_offset
         self.image = self.world.image_at(self.committed_offset)
@@ -159,12 +165,21 @@ class Node:
         assert not self.is_up
         self.life += 1
         self.disk = Disk(None)
+        self.old_copy = None
+        self.is_copy = False
+
+    def move_with_copy(self) -> None:
+        """Put the old copy in the place of the disk, as if the node moved with it."""
+        assert not self.is_up and self.old_copy is not None
+        self.disk, self.old_copy = self.old_copy, None
+        self.is_copy = True
 
     def handle(self, event: Event) -> None:
         if self.quorum is None:
             return
         self.world.trace(self, event)
         ready = self.quorum.step(event, self.world.now_ms)
+        self.is_copy = self.quorum.replica.catch_up is not None
         self._perform(ready)
         self._arm()
 

@@ -14,6 +14,8 @@ all its effects. An effect at a later time has its own time. These are the event
     0 1 adds 4                      0 1 removes 2: a change of the voters is ordered at 1
     0 1 crashes                     incomplete disk operations are lost, and 1's links are closed
     0 1 is wiped                    1 has an empty disk with another directory id
+    0 1 is copied                   1's disk is copied; the copy stays as it is
+    0 1 moves                       the copy takes the place of the disk of 1, which is down
     0 2 finds 1 dead                a probe of 2 reports that 1 is dead
     0 1 snapshots                   of all committed batches, which leave the log
     0 1 runs full                   1's disk rejects writes; `has room` ends this
@@ -108,7 +110,12 @@ class QuorumPlayer:
                     other.reset(me)
             case "is", ["wiped"]:
                 actor.wipe()
-                stage.disks[actor.key] = actor.disk
+                stage.disks[actor.key] = [actor.disk]
+            case "is", ["copied"]:
+                actor.old_copy = actor.disk.copied()
+            case "moves", _:
+                actor.move_with_copy()
+                stage.disks[actor.key].append(actor.disk)
             case "finds", [dead, "dead"]:
                 stage.is_dead(me, int(dead))
             case "snapshots", _:

@@ -107,7 +107,7 @@ class Stage(World):
             node_id: Actor(self, node_id, self.voters, ids)
             for node_id in range(1, voters + observers + 1)
         }
-        self.disks = {node.key: node.disk for node in self.nodes.values()}
+        self.disks = {node.key: [node.disk] for node in self.nodes.values()}
         self.roles: dict[int, str] = {}
         self.told: list[tuple[int, str]] = []
         self.mail: list[Mail] = []

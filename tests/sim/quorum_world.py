@@ -58,6 +58,8 @@ class Mix:
     wipe: int = 0
     change: int = 0
     """The rate of voter changes: add, remove, and replace a lost disk."""
+    copy: int = 0
+    """The rate at which a voter's disk is copied, or replaced by its old copy."""
     loss: float = 0.01
     propose: int = 60
 
@@ -88,8 +90,9 @@ class World:
         all_ids = range(1, voters + observers + 1)
         bootstrap = list(all_ids if self.mix.change else ids)
         self.nodes = {node_id: Node(self, node_id, self.voters, bootstrap) for node_id in all_ids}
-        self.disks = {node.key: node.disk for node in self.nodes.values()}
-        """All disks that ever existed. Lost disks keep the content that they had then."""
+        self.disks = {node.key: [node.disk] for node in self.nodes.values()}
+        """All disks that ever existed, by directory: the first one, and its copies that were used.
+        Lost disks keep the content that they had then."""
         for node in self.nodes.values():
             self.after(self.chance.randint(0, 300), node.start)
 
@@ -208,6 +211,7 @@ class World:
             (mix.snapshot, self._snapshot),
             (mix.wipe, self._wipe),
             (mix.change, self._change),
+            (mix.copy, self._copy),
         ]
         for mean_ms, fault in kinds:
             if mean_ms:
@@ -313,7 +317,22 @@ class World:
             if node.is_up:
                 self.crash(node, self.chance.randint(1, 500))
             node.wipe()
-            self.disks[node.key] = node.disk
+            self.disks[node.key] = [node.disk]
+
+    def _copy(self) -> None:
+        """Copy a voter's disk, or start the voter at another address with the copy that was made
+        before. A majority of the voters has its own disk."""
+        voters = [self.nodes[key.node_id] for key in self.voters]
+        node = self.chance.choice(voters)
+        if node.old_copy is None:
+            node.old_copy = node.disk.copied()
+            return
+        proven = [one for one in voters if one is not node and not one.is_copy]
+        if len(proven) >= self.voters.majority:
+            if node.is_up:
+                self.crash(node, self.chance.randint(1, 500))
+            node.move_with_copy()
+            self.disks[node.key].append(node.disk)
 
     def _intact(self, voters: VoterSet) -> int:
         """Return the number of voters that still have the disk with which they are listed."""

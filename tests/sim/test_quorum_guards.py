@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from broker.quorum import control_records, quorum
+from broker.quorum.catch_up import CatchUp
 from broker.quorum.election import Candidate, Prospective
 from broker.quorum.events import Answer, Fetch, Request, Vote
 from broker.quorum.leader import Leader
+from broker.quorum.log_view import LogView
 from broker.quorum.ready import Barrier, Reply
 from broker.quorum.replica import NEVER_MS, MetadataReplica
 from broker.quorum.roles import Move, ToCandidate
@@ -139,6 +141,27 @@ def without_votes_of_observers(patch: Patch) -> None:
     patch.setattr(MetadataReplica, "misaddressed", voters_only)
 
 
+def without_catching_up(patch: Patch) -> None:
+    """62: let an old copy of a disk vote and count at once."""
+    patch.setattr(quorum, "CatchUp", lambda: None)
+
+
+def without_fetching_as_an_observer(patch: Patch) -> None:
+    """62: let the fetches of an old copy count as those of a voter before it has caught up."""
+    patch.setattr(MetadataReplica, "fetch_key", property(lambda self: self.me))
+
+
+def without_a_newer_record(patch: Patch) -> None:
+    """62: take an old copy for caught up at the first high watermark that a leader tells it."""
+
+    def fetched(
+        self: CatchUp, log: LogView, leader_epoch: int, high_watermark: int, *, is_at_end: bool
+    ) -> bool:
+        return high_watermark <= log.durable_end_offset
+
+    patch.setattr(CatchUp, "fetched", fetched)
+
+
 def without_voters_restored(patch: Patch) -> None:
     """67: let a voter set stay in force after its record was truncated."""
 
@@ -206,6 +229,9 @@ BY_LIVES = {
         2,
     ),
     "60 observers vote": MissedGuard(without_votes_of_observers, CHANGES, 1, 2),
+    "62 old copies catch up": MissedGuard(
+        without_catching_up, Mix(copy=300, crash=700, cut=800, snapshot=0)
+    ),
     "67 truncation restores the voters": MissedGuard(without_voters_restored, CHANGES, 3, 2),
 }
 
@@ -274,6 +300,20 @@ def test_guard_57_is_missed_when_a_change_of_an_earlier_epoch_comes_back(
     without_own_epoch_before_a_change(monkeypatch)
     with pytest.raises(AssertionError, match="two batches are committed at 3"):
         played(script, QuorumPlayer())
+
+
+def test_guard_62_is_missed_when_an_old_copy_meets_a_deposed_leader(monkeypatch: Patch) -> None:
+    script = (SCRIPTS / "old_copy.txt").read_text()
+    assert played(script, QuorumPlayer()) == script
+    for take_away in (
+        without_catching_up,
+        without_fetching_as_an_observer,
+        without_a_newer_record,
+    ):
+        with monkeypatch.context() as patch:
+            take_away(patch)
+            with pytest.raises(AssertionError, match="two batches are committed at 4"):
+                played(script, QuorumPlayer())
 
 
 def test_a_voter_that_is_being_removed_must_be_able_to_lead(monkeypatch: Patch) -> None:

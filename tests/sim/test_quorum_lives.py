@@ -28,6 +28,8 @@ MIXES = (
     Mix(short_snapshot=True, snapshot=300),
     Mix(slow_disk=800),
     Mix(cut=400, loss=0.05),
+    Mix(copy=500, cut=1_000),
+    Mix(copy=250, slow_disk=800),
 )
 VOTERS = (3, 5, 3, 1)
 

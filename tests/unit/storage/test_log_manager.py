@@ -228,6 +228,18 @@ def test_the_high_watermark_comes_back_from_its_checkpoint() -> None:
     assert node.log.high_watermark == 3
 
 
+def test_the_epoch_of_a_clean_stop_is_told_apart_from_that_of_a_running_process() -> None:
+    node = Node()
+    node.manager.marks.running(7)
+    node.reopen()
+    marks = node.manager.marks
+    assert (marks.previous_broker_epoch, marks.clean_broker_epoch) == (7, -1)
+    node.manager.close_clean(8)
+    node.reopen()
+    marks = node.manager.marks
+    assert (marks.previous_broker_epoch, marks.clean_broker_epoch) == (8, 8)
+
+
 def test_a_damaged_checkpoint_stops_the_start() -> None:
     node = Node()
     node.manager.close_clean()

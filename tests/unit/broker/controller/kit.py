@@ -139,6 +139,7 @@ def registration(
     directories: Sequence[Uuid] | None = None,
     previous_broker_epoch: int = -1,
     damaged: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    can_be_old_copy: bool = False,
 ) -> BrokerRegistrationRequest:
     return BrokerRegistrationRequest(
         broker_id=node_id,
@@ -150,4 +151,5 @@ def registration(
         log_dirs=[disk(node_id)] if directories is None else list(directories),
         previous_broker_epoch=previous_broker_epoch,
         damaged=[DamagedTopic(name=one, partitions=list(damaged[one])) for one in damaged],
+        can_be_old_copy=can_be_old_copy,
     )

@@ -168,6 +168,27 @@ def test_what_a_returning_disk_is_believed(
         assert one_of(later).directories[0] == directories[0]
 
 
+@pytest.mark.parametrize(
+    ("previous_broker_epoch", "expected"),
+    [
+        pytest.param(0, ((), (ONE,), ()), id="the marker of the last process"),
+        pytest.param(7, ((), (), (ONE,)), id="the marker of another process"),
+        pytest.param(-1, ((), (), (ONE,)), id="no marker"),
+    ],
+)
+def test_guard_62_what_can_be_an_old_copy_is_believed_by_its_marker_alone(
+    previous_broker_epoch: int, expected: tuple[Sequence[int], ...]
+) -> None:
+    request = registration(ONE, previous_broker_epoch=previous_broker_epoch, can_be_old_copy=True)
+    sent, _ = BrokerRegistrationRequest.decode(request.encode(4), 4, 0)
+    assert sent == request
+    for settings in ({}, INTERVAL):
+        for before in (partition(isr=(ONE,)), partition(isr=(), elr=(ONE,), leader=NO_NODE)):
+            assert sets(registered(sent, image_of(before, settings=settings))) == expected
+    in_sync = registered(sent, image_of(partition()))
+    assert ONE not in one_of(in_sync).in_sync_replicas
+
+
 def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
     """A replica that is reported as damaged is never trusted, whatever other evidence there is."""
     request = registration(ONE, previous_broker_epoch=0, damaged={"logs": [0, 7], "gone": [1]})

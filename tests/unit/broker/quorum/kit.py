@@ -51,6 +51,7 @@ def new_quorum(
     snapshot_id: SnapshotId | None = None,
     start_offset: int = 0,
     bootstrap: Sequence[int] = (),
+    must_catch_up: bool = False,
 ) -> Quorum:
     log = LogView(list(epochs), end_offset, start_offset=start_offset, snapshot_id=snapshot_id)
     return Quorum(
@@ -62,6 +63,7 @@ def new_quorum(
         chance=Random(7),
         now_ms=0,
         bootstrap=bootstrap,
+        must_catch_up=must_catch_up,
     )
 
 
