@@ -6,11 +6,8 @@ The other host is another folder on this machine. It reaches the mill only by th
 from __future__ import annotations
 
 import json
-import os
 import signal
 import stat
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from appliance.enrol.join_file import parse
-from appliance.mill.home import CODE
-from protocol.status import fetch_status
+from tests.e2e.joined_host import Host
 from tests.e2e.mill import TempMill, temp_mill
 from tests.harness.collector import TopicReader
 from tests.harness.ports import free_ports
@@ -37,49 +33,6 @@ sinks: {mysql: null}
 monitor: {listen: 127.0.0.1:8090}
 topics: [{name: logs.access, partitions: 2}]
 """
-ENVIRONMENT = {key: one for key, one in os.environ.items() if not key.startswith("MILLRACE_")}
-
-
-class Host:
-    """Another host: a folder in which only `join` and `collector run` are used."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = folder / "configs" / "millrace.yaml"
-        self.log = folder.with_suffix(".log")
-        self.port = free_ports(1)
-        self.environ = {**ENVIRONMENT, "MILLRACE_HOME": str(folder)}
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "appliance", *words]
-        return subprocess.run(
-            command, cwd=CODE, env=self.environ, capture_output=True, text=True, timeout=120
-        )
-
-    @contextmanager
-    def collector(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run `collector run` in front, with its output in the log."""
-        command = [sys.executable, "-m", "appliance", "collector", "run"]
-        with self.log.open("ab") as log:
-            process = subprocess.Popen(command, cwd=CODE, env=self.environ, stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-
-    def secret(self, name: str) -> Path:
-        """Return a file with a secret, or the record of the cluster."""
-        return self.folder / "data" / "secrets" / "collector" / name
-
-    def problems(self) -> object:
-        """Return what the collector's status names as problems."""
-        return fetch_status("127.0.0.1", self.port, 5).problems
-
-    def write(self, lines: range) -> None:
-        """Append numbered lines to a watched file."""
-        with (self.folder / "watched" / "access" / "a.log").open("a") as file:
-            file.writelines(f"line {number}\n" for number in lines)
 
 
 def counted(reader: TopicReader) -> Counter[bytes]:
