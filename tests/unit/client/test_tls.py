@@ -143,7 +143,7 @@ def test_pitfall_30_a_broker_without_tls_is_named(
     assert "the connection ended during the TLS handshake; does this port speak TLS?" in said
 
 
-def test_pitfall_30_a_client_without_tls_is_told_of_it(authority: TestAuthority) -> None:
+def test_pitfall_30_a_client_without_tls_learns_of_it(authority: TestAuthority) -> None:
     server = server_context(authority, ("127.0.0.1",))
     said = refusal(asyncio.new_event_loop, server, None)
     assert said.endswith("; if this listener uses TLS, set cluster.security")
