@@ -127,7 +127,11 @@ class Connection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await loop.create_connection(lambda: connection, host, port, ssl=tls)
+                # A dot at the end of a name is only for the lookup: certificates do not have it.
+                name = None if tls is None else host.removesuffix(".")
+                await loop.create_connection(
+                    lambda: connection, host, port, ssl=tls, server_hostname=name
+                )
                 await connection._negotiate(timeout_ms)
                 if login is not None:
                     await login.log_in(connection, timeout_ms)
@@ -141,7 +145,9 @@ class Connection(asyncio.BufferedProtocol):
             raise BrokerUnreachable(f"{peer}: {_reason(error)}") from error
         except (ConnectionLost, ApiError) as error:
             connection.close()
-            raise BrokerUnreachable(f"{peer} refused the connection: {error}") from error
+            is_plain = tls is None and isinstance(error, ConnectionLost)
+            hint = "; if this listener uses TLS, set cluster.security" if is_plain else ""
+            raise BrokerUnreachable(f"{peer} refused the connection: {error}{hint}") from error
         except BaseException:
             connection.close()
             raise

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -29,7 +31,8 @@ def authority(tmp_path: Path) -> TestAuthority:
 def refusal(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
     server: ssl.SSLContext | None,
-    client: TlsSettings,
+    client: TlsSettings | None,
+    host: str = "127.0.0.1",
 ) -> str:
     """Return the client's error message when it fails to connect. `server` is the TLS context of
     the server, or None for a server without TLS."""
@@ -41,15 +44,20 @@ def refusal(
             await reader.read(4)
             writer.close()
         else:
-            await reader.read()
+            await reader.read(4)
             writer.close()
 
     async def run() -> str:
         async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server) as there:
             port = there.sockets[0].getsockname()[1]
+            tls = None if client is None else client_context(client)
             with pytest.raises(BrokerUnreachable) as caught:
                 await Connection.open(
-                    "127.0.0.1", port, client_id="me", timeout_ms=5_000, tls=client_context(client)
+                    host,
+                    port,
+                    client_id="me",
+                    timeout_ms=5_000,
+                    tls=tls,
                 )
             return str(caught.value)
 
@@ -86,6 +94,25 @@ def test_pitfall_28_a_broker_of_another_name_is_refused(
     assert "connect to a name of the certificate (cluster.bootstrap_servers" in said
 
 
+def test_pitfall_28_a_dot_at_the_end_of_a_name_is_no_part_of_it(
+    authority: TestAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that ends with a dot is looked up as it is, and no certificate has the dot (librdkafka
+    2.13)."""
+    find = socket.getaddrinfo
+
+    def found(host: str, *others: Any, **more: Any) -> Any:
+        return find("127.0.0.1" if host == "mill.example.org." else host, *others, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    server = server_context(authority, ("mill.example.org",))
+    said = refusal(
+        asyncio.new_event_loop, server, TlsSettings(ca=str(authority.file)), "mill.example.org."
+    )
+    assert "certificate" not in said
+    assert "closed the connection" in said
+
+
 @LOOPS
 @pytest.mark.parametrize(
     ("begin", "said"),
@@ -114,6 +141,12 @@ def test_pitfall_30_a_broker_without_tls_is_named(
 ) -> None:
     said = refusal(new_loop, None, TlsSettings(ca=str(authority.file)))
     assert "the connection ended during the TLS handshake; does this port speak TLS?" in said
+
+
+def test_pitfall_30_a_client_without_tls_learns_of_it(authority: TestAuthority) -> None:
+    server = server_context(authority, ("127.0.0.1",))
+    said = refusal(asyncio.new_event_loop, server, None)
+    assert said.endswith("; if this listener uses TLS, set cluster.security")
 
 
 @pytest.mark.parametrize(
