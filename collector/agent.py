@@ -16,7 +16,7 @@ from typing import Any
 from collector.committer import Committer, commit_bytes
 from collector.config.input_section import LINE_BYTES_MIN
 from collector.config.reloading import Reloading
-from collector.config.settings import RETRY_MS, STOP_DEADLINE_MS, CollectorSettings, CollectorUpdate
+from collector.config.settings import STOP_DEADLINE_MS, CollectorSettings, CollectorUpdate
 from collector.descriptors import room_for
 from collector.feeder import Feeder
 from collector.identity.generation import Generation
@@ -32,12 +32,11 @@ from collector.send.outbox import SendQueues
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.rights import NotAllowed
-from collector.send.tenure import Tenure
+from collector.send.tenure import Tenure, start_wait
 from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import ForwardClock
 from collector.timing.rate import Rate
 from collector.timing.rhythm import Rhythm
-from collector.timing.schedule import DoublingWait
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
@@ -270,8 +269,9 @@ class Agent:
 
     async def _take_over(self) -> bool:
         """Become the instance's only collector. Return False if the agent was stopped."""
-        backoff = DoublingWait(*RETRY_MS)
+        backoff = start_wait(self.settings.section.group)
         since_ms = self.clock()
+        self.lookout.hold()
         while not self._stopping:
             try:
                 await self._stoppable(self._connect())

@@ -7,12 +7,14 @@ between scans.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 
 from collector.config.settings import RESCAN_GAP_MS, CollectorSettings
 from collector.identity.discovery import is_matched, plan
 from collector.identity.files import FolderScan, Walker
 from collector.identity.generation import Generation
+from collector.identity.holding import HeldFiles
 from collector.identity.unmatched import unmatched_files
 from collector.identity.watch import Watch
 from collector.read.reader import Reader
@@ -48,6 +50,10 @@ class Lookout:
         self._clock = clock
         self._wakes = wakes
         self._on_event = on_event
+        self._held = HeldFiles(reader.handles)
+        self._holding: asyncio.Task[None] | None = None
+        self._is_known = asyncio.Event()
+        """Set when the positions are known, which ends the holding."""
         self._watch: Watch | None = None
         self._scan_at_ms = 0
         self._hot_at_ms = 0
@@ -62,8 +68,15 @@ class Lookout:
         self._watch = Watch(asyncio.get_running_loop(), self._changed)
         self._watch.start()
 
+    def hold(self) -> None:
+        """Hold files open from now on until the next `scan`, because positions are not known."""
+        if self._holding is None:
+            self._holding = asyncio.create_task(self._hold())
+
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop watching and holding."""
+        if self._holding is not None:
+            self._holding.cancel()
         if self._watch is not None:
             self._watch.stop()
 
@@ -111,6 +124,7 @@ class Lookout:
 
     async def scan(self) -> None:
         """Scan all folders, and decide what happened to each file."""
+        await self._end_holding()
         started_ms = self._clock()
         overflows = 0 if self._watch is None else self._watch.overflows
         self.last = await asyncio.to_thread(self._walker.scan)
@@ -124,6 +138,21 @@ class Lookout:
         # Slow scans are made rarer, so that scanning takes at most a tenth of the time.
         self._scan_at_ms = self._last_scan_ms + max(self._interval_ms, 10 * took_ms)
         await self._name_unmatched()
+
+    async def _hold(self) -> None:
+        while not self._is_known.is_set():
+            self._held.note(await asyncio.to_thread(self._walker.scan))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_known.wait(), self._interval_ms / 1000)
+
+    async def _end_holding(self) -> None:
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            # Only one thread may use the walker, so wait for the end of the scan under way.
+            self._is_known.set()
+            await holding
+            self._is_known.clear()
+            self._held.replay(self._registry, lambda scan: self._reader.judge(scan, self._clock()))
 
     async def _name_unmatched(self) -> None:
         now_ms = self._clock()

@@ -12,7 +12,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from collector.agent import Agent
-from collector.config.settings import STATUS_FILES_MAX, STATUS_LOST_MAX, STATUS_UNMATCHED_MAX
+from collector.config.settings import (
+    HELD_BYTES_WARN,
+    STATUS_FILES_MAX,
+    STATUS_LOST_MAX,
+    STATUS_UNMATCHED_MAX,
+)
 from collector.identity.generation import Generation
 from collector.identity.sightings import State
 from collector.problems import problems_of
@@ -167,6 +172,10 @@ def all_problems(agent: Agent) -> tuple[Problem, ...]:
         first = unreadable[0]
         text = f"{len(unreadable)} files cannot be read, among them {first.path}: {first.error}"
         problems = (*problems, Problem("files", text))
+    count, size = held_deleted(living(agent))
+    if size >= HELD_BYTES_WARN:
+        text = f"{count} deleted files with {size} bytes are open, because they are not sent yet"
+        problems = (*problems, Problem("held", text))
     return problems
 
 

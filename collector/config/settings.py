@@ -28,6 +28,8 @@ COPY_QUIET_MS = 5_000
 CHECKSUM_BYTES = 64 << 20  # most bytes that one scan reads to find out if a file is a copy
 # first and longest wait before an unreadable file or a refused partition is retried
 RETRY_MS = (200, 5_000)
+# the same, with random waits, for the first contact of a collector that has a trust group
+GROUP_RETRY_MS = (200, 30_000)
 RESCAN_GAP_MS = 50  # shortest time between two scans that inotify events request
 # Sending.
 # the group of the stream; old lines wait for its progress while live lines arrive
@@ -52,6 +54,7 @@ POSITIONS_BATCH_BYTES = 512 << 10  # most bytes of position records in one batch
 STOP_DEADLINE_MS = 10_000  # how long a stop waits for the commit of lines that were read
 STATUS_FILES_MAX = 1_000  # most files that the status lists; the totals count all files
 STATUS_UNMATCHED_MAX = 10  # most named files that no input matches; the total counts all of them
+HELD_BYTES_WARN = 1 << 30  # a problem is reported if deleted files that are open take so much
 STATUS_LOST_MAX = 100  # most named files with possibly lost lines; the counter counts all
 
 

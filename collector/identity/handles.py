@@ -82,6 +82,8 @@ class Handles:
         self._capacity = capacity
         self._open: OrderedDict[str, Handle] = OrderedDict()
         self._pinned: set[str] = set()
+        self._held: dict[FileId, Handle] = {}
+        """Files that are held open before it is known which generations they are."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -100,6 +102,39 @@ class Handles:
         if handle is not None:
             self._open.move_to_end(name)
         return handle
+
+    def hold(self, path: str, file: FileId, birth_ns: int | None) -> bool:
+        """Open a file whose generation is unknown, so that it can be read even if it is deleted.
+
+        Return False if there is no room, or if the file cannot be opened.
+        """
+        if file in self._held or any(one.file == file for one in self._open.values()):
+            return True
+        if len(self._held) + len(self._open) >= self._capacity:
+            return False
+        try:
+            self._held[file] = open_file(path, file, birth_ns)
+        except (Vanished, Unreadable):
+            return False
+        return True
+
+    def adopt(self, name: str, file: FileId) -> None:
+        """Give a generation the handle that is held for its file, if there is one."""
+        handle = self._held.pop(file, None)
+        if handle is not None and name not in self._open:
+            self._open[name] = handle
+        elif handle is not None:
+            handle.close()
+
+    def let_go(self) -> None:
+        """Close the held files that no generation has adopted."""
+        for handle in self._held.values():
+            handle.close()
+        self._held.clear()
+
+    def by_file(self) -> dict[FileId, Handle]:
+        """Return all open handles by file."""
+        return self._held | {handle.file: handle for handle in self._open.values()}
 
     def open(self, name: str, path: str, file: FileId, birth_ns: int | None = None) -> Handle:
         """Open `path` for a generation. Raises Vanished or Unreadable."""
@@ -142,6 +177,7 @@ class Handles:
 
     def close_all(self) -> None:
         """Close all handles."""
+        self.let_go()
         for name in list(self._open):
             self.close(name)
 

@@ -48,7 +48,7 @@ class Prober:
 
         An unfinished checksum has no answer yet.
         """
-        open_handles = {handle.file: handle for _, handle in self._handles}
+        open_handles = self._handles.by_file()
         answers: _Answers = {}
         by_file: dict[FileId, list[AnyProbe]] = defaultdict(list)
         for probe in probes:

@@ -6,18 +6,27 @@ that was fenced only because it had paused for too long finds no other claim tha
 """
 
 import logging
+import random
 import uuid
 from collections.abc import Awaitable, Callable
 
-from collector.config.settings import CLAIM_WAIT_MS, FENCED_AGAIN_MS, RETRY_MS
+from collector.config.settings import CLAIM_WAIT_MS, FENCED_AGAIN_MS, GROUP_RETRY_MS, RETRY_MS
 from collector.send.claims import Claim
 from collector.send.positions import StoredPosition
 from collector.send.producer import Brokers
+from collector.timing.schedule import DoublingWait
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
 
 logger = logging.getLogger(__name__)
+
+
+def start_wait(group: str | None) -> DoublingWait:
+    """Return the waits between attempts to take over an instance."""
+    if group is None:
+        return DoublingWait(*RETRY_MS)
+    return DoublingWait(*GROUP_RETRY_MS, random.Random())
 
 
 class Tenure:

@@ -5,6 +5,7 @@ This module is pure. A file is `ready` in one of two queues, `parked` until a pa
 is read next. A file that has more to read then goes to the end of its queue.
 """
 
+import random
 from collections import OrderedDict
 from collections.abc import Hashable
 from enum import StrEnum
@@ -25,20 +26,25 @@ class ReadQueue(StrEnum):
 
 
 class DoublingWait:
-    """Computes waiting times that double from a shortest to a longest one. It reads no clock."""
+    """Computes waiting times that double from a shortest to a longest one. It reads no clock.
 
-    __slots__ = ("_least_ms", "_most_ms", "_next_ms")
+    With `rng`, each time is a random one between the shortest time and the doubled one. So many
+    collectors that failed together do not retry together.
+    """
 
-    def __init__(self, least_ms: int, most_ms: int):
+    __slots__ = ("_least_ms", "_most_ms", "_next_ms", "_rng")
+
+    def __init__(self, least_ms: int, most_ms: int, rng: random.Random | None = None):
         self._least_ms = least_ms
         self._most_ms = most_ms
         self._next_ms = least_ms
+        self._rng = rng
 
     def next_ms(self) -> int:
         """Return how long to wait this time. The next waiting time is twice as long."""
         wait = self._next_ms
         self._next_ms = min(wait * 2, self._most_ms)
-        return wait
+        return wait if self._rng is None else self._rng.randint(self._least_ms, wait)
 
     def reset(self) -> None:
         """Start again with the shortest waiting time, after a success."""

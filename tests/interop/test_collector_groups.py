@@ -1,6 +1,7 @@
 """Collectors of a trust group, with a real broker."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from collector.send.position_topics import GROUP_PARTITIONS, group_partition, positions_topic
 from protocol.collector_report import COLLECTORS_TOPIC, STOPPED, CollectorReport, decode
 from tests.harness.broker import BrokerProcess
-from tests.harness.collector import CollectorProcess, Read, inputs
+from tests.harness.collector import CollectorProcess, Read, TopicReader, inputs
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -91,3 +92,43 @@ def test_with_a_long_interval_every_line_arrives_once(
         with log.open("ab") as out:
             out.write(b"200\n")
         assert [int(value) for value in reader.values(201)] == list(range(201))
+
+
+def test_a_collector_that_starts_without_brokers_holds_files_that_are_deleted(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        broker.stop()
+        collector = CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.held"))
+        log = collector.home / "watched/text/a.log"
+        log.write_bytes(b"first\n")
+        collector.spawn()
+        try:
+            wait_until(
+                lambda: collector.status().problems, 30, "the problem that no broker answers"
+            )
+            assert collector.process is not None
+            opened = Path(f"/proc/{collector.process.pid}/fd")
+            wait_until(lambda: log in _targets(opened), 30, "the open file")
+            with log.open("ab") as out:
+                out.write(b"second\n")
+            log.unlink()
+            log.write_bytes(b"third\n")
+            broker.start()
+            collector.wait_until_ready()
+            reader = TopicReader(broker.bootstrap, "t.held")
+            assert sorted(reader.values(3)) == [b"first", b"second", b"third"]
+            reader.close()
+            wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 30, "no lag")
+            assert collector.details()["counters"].get("lost_possible", 0) == 0
+        finally:
+            collector.close()
+
+
+def _targets(folder: Path) -> list[Path]:
+    """Return the files that a process has open."""
+    found = []
+    for one in folder.iterdir():
+        with suppress(OSError):
+            found.append(one.readlink())
+    return found

@@ -1,5 +1,7 @@
 """The order in which files take turns to be read."""
 
+import random
+
 from collector.timing.schedule import DoublingWait, ReadQueue, Schedule
 
 
@@ -70,3 +72,13 @@ def test_backoff_doubles_up_to_its_most() -> None:
     assert [backoff.next_ms() for _ in range(5)] == [100, 200, 400, 500, 500]
     backoff.reset()
     assert backoff.next_ms() == 100
+
+
+def test_waits_with_jitter_lie_between_the_shortest_and_the_doubled_one() -> None:
+    waits = [DoublingWait(200, 30_000, random.Random(seed)) for seed in range(50)]
+    for limit in (200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000):
+        found = [one.next_ms() for one in waits]
+        assert min(found) >= 200
+        assert max(found) <= limit
+        if limit > 200:
+            assert len(set(found)) > 10, "collectors that failed together do not retry together"

@@ -1,0 +1,49 @@
+"""Holds the files of the inputs open while the stored positions are not known yet.
+
+Brokers can be away when a collector starts. A file that is rotated away and deleted before they
+return would be lost. So the collector scans and opens the files, and remembers the scans that found
+something new. Once the positions are known, it judges these scans in their order, as if it had run
+all the time.
+"""
+
+from collections.abc import Callable
+
+from collector.identity.files import FolderScan
+from collector.identity.handles import Handles
+from collector.identity.registry import Registry
+from collector.text.fingerprint import FileId
+
+SCANS_MAX = 100
+"""The most scans that are remembered. Files that only later scans find are not held."""
+
+
+class HeldFiles:
+    """The scans of the time without positions, and the files that they found, which are open."""
+
+    def __init__(self, handles: Handles):
+        self._handles = handles
+        self._scans: list[FolderScan] = []
+        self._files: set[FileId] = set()
+
+    def note(self, scan: FolderScan) -> None:
+        """Open the new files of a scan, and remember the scan if there were any."""
+        fresh = [seen for seen in scan.seen if seen.file not in self._files]
+        if not fresh or len(self._scans) >= SCANS_MAX:
+            return
+        # The files that were written last are the most likely to have unsent lines.
+        fresh.sort(key=lambda seen: -seen.mtime_ns)
+        held = [one for one in fresh if self._handles.hold(one.path, one.file, one.birth_ns)]
+        self._files.update(one.file for one in held)
+        if held:
+            self._scans.append(scan)
+
+    def replay(self, registry: Registry, judge: Callable[[FolderScan], object]) -> None:
+        """Judge the remembered scans in order, and close the files that are not read."""
+        for scan in self._scans:
+            judge(scan)
+            for generation in registry.generations.values():
+                if not generation.state.has_ended:
+                    self._handles.adopt(generation.name, generation.file)
+        self._handles.let_go()
+        self._scans.clear()
+        self._files.clear()
