@@ -43,7 +43,7 @@ TopicKey = tuple[str | None, Uuid]
 """The name and the id with which a request names a topic."""
 
 
-class _Addition(NamedTuple):
+class _PartitionAddition(NamedTuple):
     """One kind of request that adds partitions, and how its answer is built."""
 
     strict_since: int
@@ -56,7 +56,7 @@ class _Addition(NamedTuple):
     """Makes the result of a refused topic from its name, the code and the message."""
 
 
-CREATED = _Addition(
+CREATED = _PartitionAddition(
     CREATE_STRICT_SINCE,
     lambda results: CreateTopicsResponse(topics=results),
     lambda response: response.topics,
@@ -64,7 +64,7 @@ CREATED = _Addition(
         name=name, error_code=code, error_message=message, configs=[]
     ),
 )
-EXTENDED = _Addition(
+EXTENDED = _PartitionAddition(
     EXTEND_STRICT_SINCE,
     lambda results: CreatePartitionsResponse(results=results),
     lambda response: response.results,
@@ -160,7 +160,7 @@ class TopicHandlers:
         self._add_partitions(call, request, EXTENDED, counted)
 
     def _add_partitions(
-        self, call: Call, request: Any, kind: _Addition, counted: Callable[[Any], int]
+        self, call: Call, request: Any, kind: _PartitionAddition, counted: Callable[[Any], int]
     ) -> None:
         """Submit a request that adds partitions, without the topics above the client's quota.
 
