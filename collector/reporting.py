@@ -46,7 +46,7 @@ class Reporting:
         self._task = asyncio.create_task(self._run(make_report))
 
     async def stop(self) -> None:
-        """End the reports with one that says that the collector has stopped."""
+        """Send a last report, which says that the collector has stopped."""
         make_report = self._make_report
         if self._task is None or make_report is None:
             return

@@ -68,7 +68,7 @@ class Brokers:
     def __init__(self, settings: CollectorSettings, name: str):
         self._settings = settings
         self.user = None if settings.security is None else settings.security.user
-        """The user as whom the collector logs in; None if it does not log in."""
+        """The user name of the collector's login; None if it does not log in."""
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
         self._cluster = cluster_of(

@@ -17,7 +17,7 @@ from protocol.collector_report import (
 )
 
 COLLECTORS_MAX = 2_000
-"""The most collectors that the monitor keeps. Beyond it, the one that is silent longest goes."""
+"""The most collectors that the monitor keeps. Beyond it, the longest silent collector is dropped."""
 
 
 class Health(StrEnum):
