@@ -68,12 +68,14 @@ class Brokers:
     def __init__(self, settings: CollectorSettings, name: str):
         self._settings = settings
         self.user = None if settings.security is None else settings.security.user
-        """The user with which the collector logs in; None if it does not log in."""
+        """The user name of the collector's login; None if it does not log in."""
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
-        servers, security = settings.bootstrap_servers, settings.security
         self._cluster = cluster_of(
-            servers, security, client_id=name, request_timeout_ms=REQUEST_TIMEOUT_MS
+            settings.bootstrap_servers,
+            settings.security,
+            client_id=name,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
         )
         self._admin = Admin(self._cluster)
         self._positions = PositionLog(self._cluster, self._admin, settings.section.group)

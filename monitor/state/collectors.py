@@ -17,7 +17,7 @@ from protocol.collector_report import (
 )
 
 COLLECTORS_MAX = 2_000
-"""The most collectors that the monitor keeps. Beyond it, the collector goes that has been silent longest."""
+"""The most collectors that the monitor keeps. Beyond it, the longest silent one is dropped."""
 
 
 class Health(StrEnum):
@@ -41,12 +41,20 @@ class Heard:
     """The last report of a collector, and the brokers' time of it.
 
     `fenced_host` is the host of another collector of the same name that has ended because of this
-    one; None if there was none.
+    one; None if there was none. `before` is the process that reported before this one. `twin` is
+    the host of a process of the same name with which this one takes turns, and the time.
     """
 
     report: CollectorReport
     at_ms: int
     fenced_host: str | None = None
+    before: tuple[str, int] | None = None
+    twin: tuple[str, int] | None = None
+
+    @property
+    def process(self) -> tuple[str, int]:
+        """The host and the start of the process that reported."""
+        return self.report.host, self.report.started_at_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,14 @@ class ReportMemory:
             # Another collector of this name is running. It reports too, so keep its report.
             self.heard[name] = replace(before, fenced_host=report.host)
             return
-        fenced_host = None if before is None else before.fenced_host
         if name not in self.heard and len(self.heard) >= COLLECTORS_MAX:
             del self.heard[min(self.heard, key=lambda one: self.heard[one].at_ms)]
-        self.heard[name] = Heard(report, at_ms, fenced_host)
+        heard = Heard(report, at_ms)
+        if before is not None:
+            heard = replace(before, report=report, at_ms=at_ms)
+            if heard.process != before.process:
+                # A process that is back after another one has reported has not ended.
+                is_back = heard.process == before.before
+                twin = (before.report.host, at_ms) if is_back else before.twin
+                heard = replace(heard, before=before.process, twin=twin)
+        self.heard[name] = heard

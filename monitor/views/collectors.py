@@ -45,6 +45,8 @@ def _health(heard: Heard, silent_ms: int) -> tuple[Health, str]:
     if heard.fenced_host is not None:
         host = heard.fenced_host
         return Health.PROBLEM, f"a collector of the same name on {host} has ended because of it"
+    if heard.twin is not None and heard.at_ms - heard.twin[1] < SILENT_MS:
+        return Health.PROBLEM, f"another collector of the same name reports from {heard.twin[0]}"
     if report.skew_ms is not None and abs(report.skew_ms) > SKEW_MS_MAX:
         side = "behind" if report.skew_ms > 0 else "ahead of"
         return (

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from collector.process import EXIT_FENCED
 from collector.send.position_topics import GROUP_PARTITIONS, group_partition, positions_topic
-from protocol.collector_report import COLLECTORS_TOPIC, STOPPED, CollectorReport, decode
+from protocol.collector_report import COLLECTORS_TOPIC, FENCED, STOPPED, CollectorReport, decode
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, Read, TopicReader, inputs
 from tests.harness.wait import wait_until
@@ -132,3 +133,37 @@ def _targets(folder: Path) -> list[Path]:
         with suppress(OSError):
             found.append(one.readlink())
     return found
+
+
+def test_two_collectors_of_one_name_end_with_a_report_of_the_fenced_one(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reports = read(COLLECTORS_TOPIC, 0)
+    section = inputs("t.copied") | {"group": "copied", "instance": "copied"}
+    pair = [
+        CollectorProcess(tmp_path / name, broker.mill_bootstrap, section)
+        for name in ("first", "copy")
+    ]
+
+    def codes() -> list[int | None]:
+        """Write a line for each, because a collector notices the other one when it commits."""
+        for one in pair:
+            with (one.home / "watched/text/a.log").open("ab") as log:
+                log.write(b"a line\n")
+        return [one.process.poll() for one in pair if one.process is not None]
+
+    def fenced() -> list[CollectorReport]:
+        told = [decode(value) for _, key, value in reports.poll() if key == b"copied"]
+        return [one for one in told if any(problem.code == FENCED for problem in one.problems)]
+
+    try:
+        pair[0].start()
+        pair[1].spawn()
+        pair[1].wait_until_ready()
+        wait_until(lambda: EXIT_FENCED in codes(), 90, "the end of one of them")
+        assert codes().count(None) == 1, "the other one goes on"
+        wait_until(fenced, 20, "the report")
+        assert fenced()[-1].state == STOPPED
+    finally:
+        for one in pair:
+            one.close()

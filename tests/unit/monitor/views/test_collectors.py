@@ -98,6 +98,25 @@ def test_a_copied_machine_is_a_problem_of_the_collector_that_goes_on() -> None:
     assert view.text == "a collector of the same name on copy has ended because of it"
 
 
+def test_two_collectors_that_take_turns_are_a_problem_and_a_restart_is_none() -> None:
+    memory = ReportMemory()
+
+    def health(at_ms: int) -> tuple[Health, str]:
+        (view,) = judge(memory.heard.values(), at_ms)
+        return view.health, view.text
+
+    take(memory, report(host="a", started_at_ms=1), 0)
+    take(memory, report(host="a", started_at_ms=2), 10_000)
+    assert health(10_000)[0] is Health.WORKING, "it was restarted"
+    take(memory, report(host="b", started_at_ms=3), 20_000)
+    assert health(20_000)[0] is Health.WORKING, "it has moved"
+    take(memory, report(host="a", started_at_ms=2), 30_000)
+    text = "another collector of the same name reports from b"
+    assert health(30_000) == (Health.PROBLEM, text)
+    take(memory, report(host="a", started_at_ms=2), 30_000 + SILENT_MS)
+    assert health(30_000 + SILENT_MS)[0] is Health.WORKING, "the other one is gone"
+
+
 def test_the_list_is_bounded() -> None:
     memory = ReportMemory()
     for number in range(COLLECTORS_MAX + 10):
