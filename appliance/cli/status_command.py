@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance.checks.opened import WHAT, opened_text
 from appliance.cli import context
 from appliance.cli.detect_hints import detect_hints
 from appliance.cli.options import EnvelopeOption
@@ -92,8 +91,12 @@ def notices() -> list[str]:
 
 def _opened(rows: list[dict[str, Any]]) -> list[str]:
     """Return what the running mill has open to other machines."""
+    if not rows:
+        return []
+    from appliance.checks.opened import WHAT, opened_text
+
     try:
-        text = opened_text(context.mill_as_it_runs()) if rows else ""
+        text = opened_text(context.mill_as_it_runs())
     except ConfigFaults:
         # Other messages name the faults of the file.
         return []

@@ -26,6 +26,7 @@ from stream.config.format_files import Format
 from stream.config.input_section import ParsedInputSection
 from stream.config.sections import DefaultsSection, MetricSection
 from stream.config.settings import StreamSection
+from tests.harness.certificates import new_test_authority
 from tests.harness.pages import Block, blocks_of
 
 Values = dict[str, Any]
@@ -173,4 +174,7 @@ def checked(config: Mapping[str, Any], source: str, home: Path) -> LoadedConfig:
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("https://example.org/from-a-file")
+    security = config.get("cluster", {}).get("security") or {}
+    if ca := security.get("ca"):
+        new_test_authority(home).file.rename(home / ca)
     return load_text(text, source, home, environ)

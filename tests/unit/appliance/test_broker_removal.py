@@ -112,7 +112,7 @@ def test_a_broker_of_this_mill_is_stopped_by_its_supervisor(
 def test_a_command_that_was_killed_after_its_last_step_succeeds_again(
     cluster: FakeQuorum, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.cli.cluster.servers", lambda bootstrap: cluster.address)
+    monkeypatch.setattr("appliance.cli.cluster.asked_cluster", lambda bootstrap: cluster.address)
     file = tmp_path / "configs" / "millrace.yaml"
     file.parent.mkdir()
     file.write_text("cluster: {brokers: [1, 2, 4, 5]}\n")

@@ -18,6 +18,7 @@ OF_ANOTHER_FORM = {
     "alerts grafana": "a dashboard, JSON as it is",
     "completion": "a script",
     "config schema": "a JSON Schema as it is",
+    "collector run": "the collector's own output",
     "collector once": "the collector's own progress, JSON lines where there is no terminal",
     "demo": "nothing but how far it is",
     "run": "a part's own output",
