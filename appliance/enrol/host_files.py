@@ -50,10 +50,11 @@ class HostFiles:
         self._make_folder()
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, PRIVATE)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise CommandError("another `join` of this host is running") from error
             yield
-        except BlockingIOError as error:
-            raise CommandError("another `join` of this host is running") from error
         finally:
             os.close(descriptor)
 
