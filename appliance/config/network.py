@@ -25,8 +25,13 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
+def bracketed(host: str) -> str:
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address that a text is, or None for any other text.
+    """Parse an IP address. Return None if the text is not one.
 
     An IPv4 address that is written as IPv6 (`::ffff:127.0.0.1`) is returned as IPv4.
     """
