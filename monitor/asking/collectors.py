@@ -1,4 +1,4 @@
-"""Reads the reports of the collectors of other hosts, each cycle only what is new."""
+"""Reads the reports of the collectors of other hosts. Each cycle reads only the new reports."""
 
 from collections.abc import Mapping
 
@@ -30,8 +30,8 @@ class CollectorReports:
     ) -> tuple[Heard, ...] | None:
         """Read up to the ends. Return the last report of each collector.
 
-        Return None if there is no such topic, and until the topic was read once: before that, an
-        old report could be taken for the last one.
+        Return None if there is no such topic, and until the whole topic was read once. Before that,
+        an old report could be taken for the last one.
         """
         wanted = {tp: end for tp, end in ends.items() if tp.topic == COLLECTORS_TOPIC}
         if not wanted:
