@@ -9,8 +9,8 @@ WHAT = "open to other machines"
 
 
 def opened_text(mill: Mill) -> str:
-    """Return the address, the ports and the names at which other machines reach the brokers, or an
-    empty text if nothing is open to them."""
+    """Return the address, the ports and the names under which other machines reach the brokers.
+    Return an empty text if nothing is open to them."""
     network = mill.config.network
     if not network.opens_kafka or is_loopback(network.listen):
         return ""

@@ -157,7 +157,7 @@ def _asked(
     topics: list[str] | tuple[()],
     expires: str,
 ) -> "Enrolment":
-    """Return what was asked for. Raises CommandError."""
+    """Check the options and return them. Raises CommandError."""
     from appliance.enrol.mill_side import Enrolment
     from appliance.enrol.rights import TopicRight, group_fault, topic_fault
     from broker.controller.credentials import ENROLMENT_MS_MAX
@@ -201,7 +201,7 @@ def list_enrolled(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """List the collectors that were let in: waiting, joined, or over."""
+    """List the enrolled collectors: waiting, joined, or over (the join file has expired)."""
     from appliance.enrol import mill_side
 
     now_ms = time.time_ns() // 1_000_000

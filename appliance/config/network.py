@@ -43,7 +43,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _leads_to_the_client(name: str) -> bool:
-    """Return whether a client that dials the name reaches its own machine (RFC 6761 §6.3)."""
+    """Return True if a client that dials the name reaches its own machine (RFC 6761 §6.3)."""
     lower = name.lower()
     return is_loopback(lower) or lower.endswith(".localhost") or lower in LOCAL_NAMES
 
@@ -118,8 +118,8 @@ def _check_listen(config: MillConfig, document: Document) -> None:
         document.add(
             ("network", "names", 0),
             f"{found_text(network.names[0])} {beside}",
-            "first the name or address of this machine that clients on other machines dial, such as"
-            " mill.example.org: this one leads them to their own machine. It may follow later",
+            "a first name that clients on other machines can dial, such as mill.example.org: with"
+            " this one they reach their own machine. This one may stand later in the list",
         )
 
 

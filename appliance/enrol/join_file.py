@@ -4,8 +4,8 @@ This module is pure. A join file has a first line with its kind and version, a s
 and lines of base64. The first four of their bytes are the CRC32 of the others, which are JSON. The
 file has a secret, so no message and no `repr` contains its content.
 
-The CRC32 finds damage, but anyone can write a join file. So `parse` accepts only names and addresses
-that have no meaning as YAML, as a reference (`${…}`) or to a terminal.
+The CRC32 finds damage, but anyone can write a join file. So `parse` accepts only names and
+addresses that have no meaning as YAML, as a reference (`${…}`) or to a terminal.
 """
 
 import base64

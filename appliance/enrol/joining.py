@@ -1,4 +1,4 @@
-"""Performs the steps of `plan` on a host: files, logins, and the change of the password."""
+"""Performs the steps of `plan` on a host: writes files, logs in, and changes the password."""
 
 import asyncio
 import secrets
@@ -47,7 +47,7 @@ class Joining:
         renews: bool = False,
     ) -> None:
         """`file_secret` is None without a join file. `write_config` writes the configuration.
-        `joined` is what the host notes of the mill when the mill has accepted it."""
+        `joined` is written to `joined.json` when the mill has accepted a secret of the host."""
         self.seen: MillSeen | None = None
         """What the last step saw of the mill."""
         self._files = files
@@ -82,7 +82,7 @@ class Joining:
             case Step.WRITE_PENDING:
                 files.note(self._joined)
                 files.write_pending(secrets.token_urlsafe(PASSWORD_BYTES))
-                # A new password was never tried, and is unknown to the brokers.
+                # The brokers cannot know a password that was made a moment ago.
                 tried = {**state.accepted, Secret.PENDING: False}
                 self.state = replace(state, has_pending=True, accepted=tried)
             case Step.CHANGE:

@@ -67,8 +67,8 @@ class MillEntry:
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """The options of `enrol collector`. None keeps what an enrolled collector has, and is the default
-    for a new one."""
+    """The options of `enrol collector`. None keeps what an enrolled collector has. For a new
+    collector None means the default."""
 
     group: str | None
     topics: tuple[TopicRight, ...] | None
@@ -226,9 +226,9 @@ async def _end_of(cluster: Cluster, user: str, before: int) -> int | None:
 
 
 async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:
-    """Let topics take the longest line of an input with default settings. A limit that was set is
-    kept. The mill's own collector does the same for its topics, and a collector on another host may
-    change no settings."""
+    """Raise the batch limits of topics, so that they take the longest line of an input with default
+    settings. Keep limits that were set. A collector on another host may change no settings, and the
+    mill's own collector raises only the limits of its own topics."""
     section = CollectorSection.model_validate(
         {"inputs": [{"paths": ["watched/**"], "topic": one} for one in topics]}
     )
@@ -249,15 +249,16 @@ async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:
 
 
 def _rights(asked: Enrolment, present: CollectorRights | None) -> CollectorRights:
-    """Return the wanted rights. What was not asked for stays, because the positions of a host that
-    was installed again are in the topic of its group."""
+    """Return the wanted rights. An enrolled collector keeps its group and topics unless the command
+    names others, because the positions of a reinstalled host are in the topic of its group."""
     group = asked.group or (present.group if present is not None else GROUP_DEFAULT)
     topics = asked.topics or (present.topics if present is not None else ())
     return CollectorRights(group, topics or (TopicRight(TOPICS_DEFAULT, is_prefix=True),))
 
 
 async def listed(cluster: Cluster, now_ms: int) -> list[dict[str, object]]:
-    """Return a row for each enrolled collector: name, group, state, and the end of a join file."""
+    """Return a row for each enrolled collector: its name, its group, its state, and when its join
+    file expires (None if the collector has joined)."""
     ends = await describe_enrolments(cluster)
     rows: list[dict[str, object]] = []
     acls: dict[str, list[AclEntry]] = {}
