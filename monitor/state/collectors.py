@@ -17,8 +17,8 @@ from protocol.collector_report import (
 )
 
 COLLECTORS_MAX = 2_000
-"""The most collectors that the monitor keeps. If there are more, it drops the one that has been
-silent longest."""
+"""The most collectors that the monitor keeps. If there are more, it drops the collector
+whose last report is the oldest."""
 
 
 class Health(StrEnum):
