@@ -141,14 +141,34 @@ def _has_config(home: Home, join: "JoinFile") -> bool:
     another one."""
     if not home.config_file.exists():
         return False
-    cluster = context.load_mill(home)[0].config.cluster
-    if cluster.security is None or cluster.security.user != join.user:
+    if _configured_user(home) != join.user:
         raise CommandError(
             f"{home.config_file} is not the configuration of collector {join.name}, and join does"
             " not change it: set MILLRACE_HOME to an empty folder, or move the file away",
             Exit.CONDITION,
         )
     return True
+
+
+def _configured_user(home: Home) -> object:
+    """Return `cluster.security.user` of the configuration file; None without one. Raises
+    ConfigFaults.
+
+    The files with the password and the CA can be missing, because `join` writes them.
+    """
+    from appliance.config.links import SECTION
+    from appliance.config.sound import FaultyConfig
+
+    try:
+        security = context.load_mill(home)[0].config.cluster.security
+    except FaultyConfig as error:
+        if not error.document.faulty <= {(*SECTION, "password"), (*SECTION, "ca")}:
+            raise
+        node: object = error.document.root
+        for key in (*SECTION, "user"):
+            node = node.get(key) if isinstance(node, dict) else None
+        return node
+    return None if security is None else security.user
 
 
 @contextmanager
