@@ -1,11 +1,10 @@
 """Runs one transaction after another: send lines, then their positions, then commit.
 
-Full batches are sent in the open transaction at any time, unless the rhythm says to gather them.
-When the transaction is due (`rhythm`), all other lines are sent too, with the positions of their
-files. Then a task ends the transaction.
-In the meantime files are read for the next transaction. The lines of a failed transaction are sent
-again, which is possible because they stay in memory until their commit. If the result of a commit
-is unknown, the commit is repeated until the result is known.
+Full batches are sent in the open transaction at any time, unless the collector gathers (`rhythm`).
+When the transaction is due, all other lines are sent too, with the positions of their files. Then a
+task ends the transaction. In the meantime files are read for the next transaction. The lines of a
+failed transaction are sent again, which is possible because they stay in memory until their commit.
+If the result of a commit is unknown, the commit is repeated until the result is known.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ class Lookout:
         self._watch.start()
 
     def hold(self) -> None:
-        """Hold files open from now on until the next `scan`, because positions are not known."""
+        """Hold files open until the next `scan`, because the positions are not known."""
         if self._holding is None:
             self._holding = asyncio.create_task(self._hold())
 

@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 
 
 MakeReport = Callable[[int], CollectorReport]
-"""A function that returns the report for a time, without the skew of the clock."""
+"""A function that takes the wall time in milliseconds and returns the report, without `skew_ms`."""
 
 
 class Reporting:
-    """Sends one report after another, as soon as `start` is called."""
+    """Sends a report every REPORT_EVERY_MS after `start` was called."""
 
     def __init__(self, log: ReportLog):
         self.problem: str | None = None
-        """The right that is missing for reports; None if none is missing."""
+        """The text about the right that is missing for reports; None if none is missing."""
         self._log = log
         self._skew_ms: int | None = None
         self._make_report: MakeReport | None = None
@@ -78,7 +78,7 @@ class Reporting:
         else:
             self.problem = None
             if appended_at_ms is not None:
-                # The brokers have appended the report about in the middle of this time.
+                # The brokers appended the report about half-way between request and response.
                 self._skew_ms = appended_at_ms - (before_ms + _wall_ms()) // 2
             return True
         return False

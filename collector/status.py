@@ -165,7 +165,7 @@ def details(agent: Agent) -> dict[str, object]:
 
 
 def all_problems(agent: Agent) -> tuple[Problem, ...]:
-    """Return all current problems, with one for all files that cannot be read."""
+    """Return all current problems. One problem stands for all files that cannot be read."""
     problems = problems_of(agent)
     unreadable = [generation for generation in living(agent) if generation.error]
     if unreadable:
@@ -174,7 +174,7 @@ def all_problems(agent: Agent) -> tuple[Problem, ...]:
         problems = (*problems, Problem("files", text))
     count, size = held_deleted(living(agent))
     if size >= HELD_BYTES_WARN:
-        text = f"{count} deleted files with {size} bytes are open, because they are not sent yet"
+        text = f"{count} deleted files with {size} bytes are open, because they have unsent lines"
         problems = (*problems, Problem("held", text))
     return problems
 

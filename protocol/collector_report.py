@@ -18,7 +18,7 @@ REPORT_EVERY_MS = 10_000
 STOPPED = "stopped"
 """The state of a collector that has ended cleanly."""
 FENCED = "fenced"
-"""The problem of a collector that has ended because another one has the same instance name."""
+"""The code of the problem of a collector that ended because another has its instance name."""
 
 FORMAT = 1
 PROBLEMS_MAX = 5
@@ -36,9 +36,9 @@ class UnreadableReport(ValueError):
 class CollectorReport:
     """The report of one collector at `at_ms`, by its own clock. Times are Unix milliseconds.
 
-    `state` is a PartState or STOPPED. `skew_ms` is the brokers' time minus the collector's own;
+    `state` is a PartState or STOPPED. `skew_ms` is the brokers' time minus the collector's own, and
     None before the first answer. `last_commit_ms` is by the collector's clock. `more` has the keys
-    of a later version.
+    that this version does not know.
     """
 
     instance: str
@@ -61,7 +61,7 @@ class CollectorReport:
 
 
 def encode(report: CollectorReport) -> bytes:
-    """Return the record value of a report. Long texts and further problems are cut."""
+    """Return the record value of a report. Long texts are cut, and further problems left out."""
     report = replace(report, problems=report.problems[:PROBLEMS_MAX])
     value = dict(report.more) | {
         name: getattr(report, name) for name in (*_TEXTS, *_NUMBERS, *_OPTIONAL_NUMBERS)

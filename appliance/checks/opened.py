@@ -1,7 +1,7 @@
 """The listeners of a mill that other machines can reach, for `up`, `status` and `doctor`."""
 
 from appliance.checks.startup import Check, CheckLevel
-from appliance.config.network import is_loopback
+from appliance.config.network import bracketed, is_loopback
 from appliance.mill.parts import NET_SETTING
 from appliance.mill.settings import Mill
 
@@ -9,13 +9,13 @@ WHAT = "open to other machines"
 
 
 def opened_text(mill: Mill) -> str:
-    """Return the address, the ports and the names at which other machines reach the brokers, or an
-    empty text if nothing is open to them."""
+    """Return the address, the ports and the names under which other machines reach the brokers.
+    Return an empty text if nothing is open to them."""
     network = mill.config.network
     if not network.opens_kafka or is_loopback(network.listen):
         return ""
     ports = [str(port) for part in mill.parts for key, port in part.ports if key == NET_SETTING]
-    host = f"[{network.listen}]" if ":" in network.listen else network.listen
+    host = bracketed(network.listen)
     names = ", ".join(network.names)
     return f"Kafka with TLS and logins at {host}, ports {', '.join(ports)}; names {names}"
 

@@ -1,6 +1,7 @@
 """`millrace enrol`: let collectors on other hosts in, list them, and revoke them."""
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,11 +74,11 @@ def collector(
 
     names = _names(name, names_from)
     folder = _folder(out, names_from)
-    asked = _asked(group, topic or (), topics or (), expires, again)
+    asked = _asked(group, topic or (), topics or (), expires)
     mill = context.mill_as_it_runs()
     entry = mill_side.entry_of(mill.config, mill.home)
     specs = _topics_of(mill.config)
-    with_cluster(None, timeout, mill_side.refuse_shut)
+    with_cluster(None, timeout, mill_side.refuse_without_super_user)
     if not again:
         with_cluster(None, timeout, lambda cluster: mill_side.refuse_known(cluster, names))
     rows: list[dict[str, Any]] = []
@@ -135,7 +136,8 @@ def _names(name: str | None, names_from: Path | None) -> list[str]:
     for one in found:
         if fault := name_fault(one):
             raise CommandError(fault, Exit.USAGE)
-        if found.count(one) > 1:
+    for one, count in Counter(found).items():
+        if count > 1:
             raise CommandError(f"found name {one!r} twice, expected each name once", Exit.USAGE)
     return found
 
@@ -154,9 +156,8 @@ def _asked(
     topic: list[str] | tuple[()],
     topics: list[str] | tuple[()],
     expires: str,
-    again: bool,
 ) -> "Enrolment":
-    """Return what was asked for. Raises CommandError."""
+    """Check the options and return them. Raises CommandError."""
     from appliance.enrol.mill_side import Enrolment
     from appliance.enrol.rights import TopicRight, group_fault, topic_fault
     from broker.controller.credentials import ENROLMENT_MS_MAX
@@ -178,7 +179,7 @@ def _asked(
     if not 0 < valid_ms <= ENROLMENT_MS_MAX:
         longest = format_duration_ms(ENROLMENT_MS_MAX)
         raise CommandError(f"--expires: found {expires}, expected up to {longest}", Exit.USAGE)
-    return Enrolment(group, rights or None, valid_ms, again)
+    return Enrolment(group, rights or None, valid_ms)
 
 
 def _topics_of(config: "MillConfig") -> "dict[str, TopicSpec]":
@@ -200,7 +201,7 @@ def list_enrolled(
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """List the collectors that were let in: waiting, joined, or over."""
+    """List the enrolled collectors: waiting, joined, or over (the join file has expired)."""
     from appliance.enrol import mill_side
 
     now_ms = time.time_ns() // 1_000_000

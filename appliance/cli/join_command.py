@@ -2,7 +2,10 @@
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -107,27 +110,24 @@ def _refuse_other_mill(files: "HostFiles", join: "JoinFile") -> None:
 
 
 def _join(files: "HostFiles", join: "JoinFile", file: str, as_json: bool) -> None:
-    from appliance.enrol.host_config import CA_FILE
     from appliance.enrol.host_files import Joined
     from appliance.enrol.joining import Joining
 
     home = context.home()
-    has_config = _has_config(home, join)
-    if join.ca is not None:
-        write_atomically(home.folder / CA_FILE, join.ca.encode(), mode=PUBLIC)
-    target = _target_of(join, home)
-    joining = Joining(
-        files,
-        target,
-        join.secret,
-        lambda: _write_config(home, join),
-        joined=Joined(join.cluster_id, join.name, files.machine_id()),
-        has_config=has_config,
-    )
-    with waiting(f"joining {join.addresses[0]}"):
-        joining.run()
+    with _unconfirmed_ca(join) as ca:
+        joining = Joining(
+            files,
+            _target_of(join, ca),
+            join.secret,
+            lambda: _write_config(home, join),
+            joined=Joined(join.cluster_id, join.name, files.machine_id()),
+            has_config=_has_config(home, join),
+        )
+        with waiting(f"joining {join.addresses[0]}"):
+            joining.run()
     assert joining.seen is not None, "the last step has looked at the mill"
     _refuse_other_cluster(joining.seen, join.cluster_id)
+    _write_ca(home, join)
     words = [f"this host has joined as collector {join.name}"]
     if file != STDIN:
         words.append(f"delete {file}: it is of no use any more")
@@ -141,8 +141,7 @@ def _has_config(home: Home, join: "JoinFile") -> bool:
     another one."""
     if not home.config_file.exists():
         return False
-    cluster = context.load_mill(home)[0].config.cluster
-    if cluster.security is None or cluster.security.user != join.user:
+    if _configured_user(home) != join.user:
         raise CommandError(
             f"{home.config_file} is not the configuration of collector {join.name}, and join does"
             " not change it: set MILLRACE_HOME to an empty folder, or move the file away",
@@ -151,21 +150,64 @@ def _has_config(home: Home, join: "JoinFile") -> bool:
     return True
 
 
+def _configured_user(home: Home) -> object:
+    """Return `cluster.security.user` of the configuration file; None without one. Raises
+    ConfigFaults.
+
+    The files with the password and the CA can be missing, because `join` writes them.
+    """
+    from appliance.config.links import SECTION
+    from appliance.config.sound import FaultyConfig
+
+    try:
+        security = context.load_mill(home)[0].config.cluster.security
+    except FaultyConfig as error:
+        if not error.document.faulty <= {(*SECTION, "password"), (*SECTION, "ca")}:
+            raise
+        node: object = error.document.root
+        for key in (*SECTION, "user"):
+            node = node.get(key) if isinstance(node, dict) else None
+        return node
+    return None if security is None else security.user
+
+
+@contextmanager
+def _unconfirmed_ca(join: "JoinFile") -> Iterator[str | None]:
+    """Return the path of a temporary file with the CA of the join file; None if it has no CA.
+
+    A running collector trusts the CA in the host's folder, so that file is not replaced before the
+    mill has accepted the host.
+    """
+    if join.ca is None:
+        yield None
+        return
+    with NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(join.ca)
+        file.flush()
+        yield file.name
+
+
+def _write_ca(home: Home, join: "JoinFile") -> None:
+    from appliance.enrol.host_config import CA_FILE
+
+    if join.ca is not None:
+        write_atomically(home.folder / CA_FILE, join.ca.encode(), mode=PUBLIC)
+
+
 def _write_config(home: Home, join: "JoinFile") -> None:
+    """Write the CA and the configuration. The CA is first, because the configuration names it."""
     from appliance.enrol.host_config import EXAMPLE_FOLDER, config_text
 
+    _write_ca(home, join)
     home.config_file.parent.mkdir(parents=True, exist_ok=True)
     (home.folder / EXAMPLE_FOLDER).mkdir(parents=True, exist_ok=True)
     write_atomically(home.config_file, config_text(join).encode(), mode=PUBLIC)
 
 
-def _target_of(join: "JoinFile", home: Home, ca: str | None = None) -> "MillTarget":
+def _target_of(join: "JoinFile", ca: str | None) -> "MillTarget":
     from appliance.enrol.entering import MillTarget
-    from appliance.enrol.host_config import CA_FILE
     from protocol.client.cluster import parse_bootstrap_servers
 
-    if join.ca is not None and ca is None:
-        ca = str(home.folder / CA_FILE)
     addresses = tuple(parse_bootstrap_servers(",".join(join.addresses)))
     return MillTarget(addresses, ca, join.user, join.mechanism)
 
@@ -173,18 +215,14 @@ def _target_of(join: "JoinFile", home: Home, ca: str | None = None) -> "MillTarg
 def _check_with_file(join: "JoinFile", as_json: bool) -> None:
     """Dial all brokers with the secret of the join file, which stays valid."""
     import asyncio
-    from tempfile import NamedTemporaryFile
 
     from appliance.enrol.entering import SecretRefused, look
     from appliance.enrol.joining import USED
 
-    with NamedTemporaryFile("w", suffix=".pem") as ca:
-        ca.write(join.ca or "")
-        ca.flush()
-        target = _target_of(join, context.home(), ca.name if join.ca is not None else None)
+    with _unconfirmed_ca(join) as ca:
         try:
             with waiting(f"asking {join.addresses[0]}"):
-                seen = asyncio.run(look(target, join.secret))
+                seen = asyncio.run(look(_target_of(join, ca), join.secret))
         except SecretRefused as error:
             raise CommandError(USED, Exit.CONDITION) from error
     _refuse_other_cluster(seen, join.cluster_id)

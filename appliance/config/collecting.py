@@ -19,6 +19,6 @@ def only_collects(config: MillConfig) -> bool:
 
 
 def check_sinks(config: MillConfig, document: Document) -> None:
-    """Append a fault if counts have no place, unless the host only collects."""
+    """Append a fault if no sink is on, unless the host only collects."""
     if config.sinks.redis is None and config.sinks.mysql is None and not only_collects(config):
         document.add(("sinks",), "redis: null and mysql: null", "at least one sink")

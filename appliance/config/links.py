@@ -1,4 +1,4 @@
-"""The checks of `cluster.security`, for a cluster of one's own with TLS and logins.
+"""The checks of `cluster.security`, for an existing cluster with TLS and logins.
 
 This module reads only the file of the CAs.
 """
@@ -30,7 +30,9 @@ def check_links(config: MillConfig, document: Document, home: str) -> None:
         document.add((*SECTION, "user"), found_text(security.user), expected)
     if security.user is None and password is not None:
         document.add(
-            (*SECTION, "password"), "no user beside it", "user beside it, or no password: TLS alone"
+            (*SECTION, "password"),
+            "no user beside it",
+            "user beside it, or no password: TLS alone",
         )
     if password == "":
         document.add((*SECTION, "password"), "an empty text", "the password of the user")

@@ -1,8 +1,7 @@
 """Load the configuration file: parse, apply overrides, replace references, check all sections.
 
-Only the file itself, the files that `${file:…}` names and the file of CAs in
-`cluster.security` are read. The result is a `LoadedConfig`,
-or an exception with all faults.
+Only the file itself, the files that `${file:…}` names and the file of CAs in `cluster.security` are
+read. The result is a `LoadedConfig`, or an exception with all faults.
 """
 
 import copy

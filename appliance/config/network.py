@@ -25,8 +25,13 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
+def bracketed(host: str) -> str:
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address that a text is, or None for any other text.
+    """Parse an IP address. Return None if the text is not one.
 
     An IPv4 address that is written as IPv6 (`::ffff:127.0.0.1`) is returned as IPv4.
     """
@@ -38,7 +43,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _leads_to_the_client(name: str) -> bool:
-    """Return whether a client that dials the name reaches its own machine (RFC 6761 §6.3)."""
+    """Return True if a client that dials the name reaches its own machine (RFC 6761 §6.3)."""
     lower = name.lower()
     return is_loopback(lower) or lower.endswith(".localhost") or lower in LOCAL_NAMES
 
@@ -113,8 +118,8 @@ def _check_listen(config: MillConfig, document: Document) -> None:
         document.add(
             ("network", "names", 0),
             f"{found_text(network.names[0])} {beside}",
-            "first the name or address of this machine that clients on other machines dial, such as"
-            " mill.example.org: this one leads them to their own machine. It may follow later",
+            "a first name that clients on other machines can dial, such as mill.example.org: with"
+            " this one they reach their own machine. This one may stand later in the list",
         )
 
 

@@ -18,7 +18,7 @@ from protocol.messages.scram import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
-from protocol.security.scram import ITERATIONS_MIN, Mechanism
+from protocol.security.scram import Mechanism
 
 CLIENT_ID = "millrace-join"
 TIMEOUT_MS = 10_000
@@ -103,7 +103,10 @@ async def is_accepted(target: MillTarget, secret: str) -> bool:
 
 
 async def replace_secret(target: MillTarget, secret: str, password: str) -> None:
-    """Replace the secret of the own user by a password.
+    """Replace the secret of this host's user by a password.
+
+    The number of iterations is the default, because brokers ask unknown users for it too. With
+    another number, a client without a login could find out which hosts have joined.
 
     When this returns, it can be unknown whether the brokers have replaced it, because they end the
     connection with the change. The caller tries to log in with the password. Raises CommandError if
@@ -115,8 +118,6 @@ async def replace_secret(target: MillTarget, secret: str, password: str) -> None
         target.user,
         password,
         target.mechanism,
-        # The password has 256 random bits, which no number of guesses finds.
-        iterations=ITERATIONS_MIN,
     )
     request = AlterUserScramCredentialsRequest(upsertions=[change])
     try:

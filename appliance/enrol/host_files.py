@@ -45,15 +45,16 @@ class HostFiles:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second `join` of this host out. Two could replace each other's pending password
-        while one of them is on its way to the brokers. Raises CommandError."""
+        """Refuse a second `join` on this host with CommandError. It could replace the pending
+        password while the first one sends that password to the brokers."""
         self._make_folder()
         descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, PRIVATE)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise CommandError("another `join` of this host is running") from error
             yield
-        except BlockingIOError as error:
-            raise CommandError("another `join` of this host is running") from error
         finally:
             os.close(descriptor)
 

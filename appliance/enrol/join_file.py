@@ -3,11 +3,15 @@
 This module is pure. A join file has a first line with its kind and version, a sentence for people,
 and lines of base64. The first four of their bytes are the CRC32 of the others, which are JSON. The
 file has a secret, so no message and no `repr` contains its content.
+
+The CRC32 finds damage, but anyone can write a join file. So `parse` accepts only names and
+addresses that have no meaning as YAML, as a reference (`${…}`) or to a terminal.
 """
 
 import base64
 import binascii
 import json
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +27,9 @@ JOIN_BYTES_MAX = 256 << 10
 
 LINE_LENGTH = 76
 _CRC_BYTES = 4
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_ADDRESS = re.compile(r"[A-Za-z0-9._:%\[\]-]+")
+_ANY_TEXT = re.compile(r".+", re.DOTALL)
 
 SENTENCE = "This file lets one host in, once. Keep it secret. On that host type: millrace join FILE"
 
@@ -92,7 +99,7 @@ def parse(text: str) -> JoinFile:
         raise _damaged()
     try:
         return _of_fields(json.loads(data))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise JoinFileFault(
             "the join file was written by another version of millrace: install the version of the"
             " mill on this host"
@@ -131,7 +138,7 @@ def _damaged() -> JoinFileFault:
 
 def _of_fields(fields: dict[str, Any]) -> JoinFile:
     """Return the join file with these fields. Unknown fields are ignored."""
-    addresses = tuple(_text(one) for one in fields["addresses"])
+    addresses = tuple(_text(one, _ADDRESS) for one in fields["addresses"])
     if not addresses:
         raise ValueError("no addresses")
     return JoinFile(
@@ -139,17 +146,23 @@ def _of_fields(fields: dict[str, Any]) -> JoinFile:
         name=_text(fields["name"]),
         group=_text(fields["group"]),
         addresses=addresses,
-        ca=None if fields["ca"] is None else _text(fields["ca"]),
+        ca=None if fields["ca"] is None else _text(fields["ca"], _ANY_TEXT),
         user=_text(fields["user"]),
         mechanism=MECHANISMS[fields["mechanism"]],
-        secret=_text(fields["secret"]),
-        ends_ms=int(fields["ends_ms"]),
+        secret=_text(fields["secret"], _ANY_TEXT),
+        ends_ms=_number(fields["ends_ms"]),
         topic=_text(fields["topic"]),
-        commit_interval_ms=int(fields["commit_interval_ms"]),
+        commit_interval_ms=_number(fields["commit_interval_ms"]),
     )
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise TypeError("not a text")
+def _text(value: object, expected: re.Pattern[str] = _NAME) -> str:
+    if not isinstance(value, str) or not expected.fullmatch(value):
+        raise TypeError("not such a text")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or value <= 0:
+        raise TypeError("not a positive number")
     return value

@@ -1,11 +1,18 @@
-"""Performs the steps of `plan` on a host: files, logins, and the change of the password."""
+"""Performs the steps of `plan` on a host: writes files, logs in, and changes the password."""
 
 import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
-from appliance.enrol.entering import MillSeen, MillTarget, is_accepted, look, replace_secret
+from appliance.enrol.entering import (
+    MillSeen,
+    MillTarget,
+    SecretRefused,
+    is_accepted,
+    look,
+    replace_secret,
+)
 from appliance.enrol.host_files import HostFiles, Joined
 from appliance.enrol.plan import JoinState, Secret, Step, next_step
 from appliance.output import CommandError, Exit
@@ -16,7 +23,7 @@ CHANGES_MAX = 3
 
 USED = (
     "the mill does not accept the join file: it was used, has expired or was revoked; "
-    "`millrace enrol list` at the mill shows which, and `millrace enrol collector NAME --again`"
+    "`millrace enrol list` at the mill shows it, and `millrace enrol collector NAME --again`"
     " makes another one"
 )
 LOST = (
@@ -40,7 +47,7 @@ class Joining:
         renews: bool = False,
     ) -> None:
         """`file_secret` is None without a join file. `write_config` writes the configuration.
-        `joined` is what the host notes of the mill when the mill has accepted it."""
+        `joined` is written to `joined.json` when the mill has accepted a secret of the host."""
         self.seen: MillSeen | None = None
         """What the last step saw of the mill."""
         self._files = files
@@ -75,7 +82,7 @@ class Joining:
             case Step.WRITE_PENDING:
                 files.note(self._joined)
                 files.write_pending(secrets.token_urlsafe(PASSWORD_BYTES))
-                # A new password was never tried, and is unknown to the brokers.
+                # The brokers cannot know a password that was made a moment ago.
                 tried = {**state.accepted, Secret.PENDING: False}
                 self.state = replace(state, has_pending=True, accepted=tried)
             case Step.CHANGE:
@@ -93,8 +100,7 @@ class Joining:
                 self._write_config()
                 self.state = replace(state, has_config=True)
             case Step.CHECK:
-                self.seen = asyncio.run(look(self._target, files.read(Secret.PASSWORD)))
-                self.state = replace(state, is_checked=True)
+                self._check()
             case Step.REFUSED:
                 raise CommandError(USED if state.has_file else LOST, Exit.CONDITION)
 
@@ -107,6 +113,14 @@ class Joining:
     def _try(self, secret: Secret) -> None:
         is_good = asyncio.run(is_accepted(self._target, self._value(secret)))
         self.state = replace(self.state, accepted={**self.state.accepted, secret: is_good})
+
+    def _check(self) -> None:
+        try:
+            self.seen = asyncio.run(look(self._target, self._files.read(Secret.PASSWORD)))
+        except SecretRefused as error:
+            # The collector was revoked or enrolled again after the step before.
+            raise CommandError(LOST, Exit.CONDITION) from error
+        self.state = replace(self.state, is_checked=True)
 
     def _change(self) -> None:
         self._change_count += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.config.model import MillConfig
-from appliance.config.network import is_loopback
+from appliance.config.network import bracketed, is_loopback
 from appliance.enrol.join_file import JoinFile
 from appliance.enrol.rights import (
     GROUP_DEFAULT,
@@ -52,7 +52,7 @@ MECHANISM = Mechanism.SHA_512
 
 NET_EXAMPLE = (
     "write this into configs/millrace.yaml and run `./millrace up --apply`:\n"
-    "network: {open: [kafka], names: [NAME OF THIS HOST], login: users}"
+    "network: {open: [kafka], listen: 0.0.0.0, names: [NAME OF THIS HOST], login: users}"
 )
 
 
@@ -67,12 +67,12 @@ class MillEntry:
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """What `enrol` was asked for. None means what the collector has, or else the default."""
+    """The options of `enrol collector`. None keeps what an enrolled collector has. For a new
+    collector None means the default."""
 
     group: str | None
     topics: tuple[TopicRight, ...] | None
     valid_ms: int
-    is_again: bool
 
 
 def entry_of(config: MillConfig, home: Home) -> MillEntry:
@@ -93,7 +93,7 @@ def entry_of(config: MillConfig, home: Home) -> MillEntry:
         )
     # The first name is the advertised one, so all brokers are tried under it first.
     ports = [config.ports.net + number - 1 for number in broker_ids(config)]
-    addresses = [f"{_bracketed(name)}:{port}" for name in network.names for port in ports]
+    addresses = [f"{bracketed(name)}:{port}" for name in network.names for port in ports]
     return MillEntry(tuple(addresses), _ca_of(config, home))
 
 
@@ -107,10 +107,6 @@ def note_on(config: MillConfig) -> str | None:
     else:
         return None
     return f"{key} is {found}, so only this machine reaches the mill with the join file"
-
-
-def _bracketed(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
 
 
 def _ca_of(config: MillConfig, home: Home) -> str | None:
@@ -142,8 +138,8 @@ async def refuse_known(cluster: Cluster, names: Sequence[str]) -> None:
         )
 
 
-async def refuse_shut(cluster: Cluster) -> None:
-    """Raise CommandError if the brokers do not open the listener with logins yet."""
+async def refuse_without_super_user(cluster: Cluster) -> None:
+    """Raise CommandError if no super user has a password. Until then NET accepts no connection."""
     supers = await super_users(cluster)
     if not supers & (await describe_users(cluster)).keys():
         wanted = min(supers, default="admin")
@@ -230,9 +226,9 @@ async def _end_of(cluster: Cluster, user: str, before: int) -> int | None:
 
 
 async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:
-    """Let topics take the longest line of an input with default settings. A limit that was set is
-    kept. The mill's own collector does the same for its topics, and a collector on another host may
-    change no settings."""
+    """Raise the batch limits of topics, so that they take the longest line of an input with default
+    settings. Keep limits that were set. A collector on another host may change no settings, and the
+    mill's own collector raises only the limits of its own topics."""
     section = CollectorSection.model_validate(
         {"inputs": [{"paths": ["watched/**"], "topic": one} for one in topics]}
     )
@@ -253,23 +249,24 @@ async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:
 
 
 def _rights(asked: Enrolment, present: CollectorRights | None) -> CollectorRights:
-    """Return the wanted rights. What was not asked for stays, because the positions of a host that
-    was installed again are in the topic of its group."""
+    """Return the wanted rights. An enrolled collector keeps its group and topics unless the command
+    names others, because the positions of a reinstalled host are in the topic of its group."""
     group = asked.group or (present.group if present is not None else GROUP_DEFAULT)
     topics = asked.topics or (present.topics if present is not None else ())
     return CollectorRights(group, topics or (TopicRight(TOPICS_DEFAULT, is_prefix=True),))
 
 
 async def listed(cluster: Cluster, now_ms: int) -> list[dict[str, object]]:
-    """Return a row for each enrolled collector: name, group, state, and the end of a join file."""
+    """Return a row for each enrolled collector: its name, its group, its state, and when its join
+    file expires (None if the collector has joined)."""
     ends = await describe_enrolments(cluster)
     rows: list[dict[str, object]] = []
-    groups: dict[str, list[AclEntry]] = {}
+    acls: dict[str, list[AclEntry]] = {}
     for one in await describe_acls(cluster, AclFilter()):
-        groups.setdefault(one.principal.removeprefix(USER_PREFIX), []).append(one)
+        acls.setdefault(one.principal.removeprefix(USER_PREFIX), []).append(one)
     for name in sorted(names_of([*ends])):
         user = user_of(name)
-        rights = rights_in(groups.get(user, []))
+        rights = rights_in(acls.get(user, []))
         ends_ms = max(ends[user].values(), default=0)
         rows.append(
             {

@@ -1,13 +1,13 @@
 """The steps with which a host joins a mill, as a plan that continues after an interruption.
 
 This module is pure. The state is what the files of the host show, and what brokers have answered in
-this run. A step changes one thing. After a kill at any place the plan begins with what the files
-show, and finds out again which secret the brokers accept:
+this run. A step changes one thing. After an interruption the next run begins with what the files
+show, and asks the brokers again which secret they accept. There are three secrets:
 
-- `pending`, the password that this host has made: it is written before the brokers learn it, so it
-  is never lost. If the brokers accept it, it becomes the password.
+- `pending`, a password that this host has made. It is written to a file before the brokers get it,
+  so it is never lost. If the brokers accept it, it becomes the password.
 - `password`, the password with which the host has joined.
-- `file`, the secret of the join file. The brokers accept it until it was used.
+- `file`, the secret of the join file. The brokers accept it until a host has used it.
 """
 
 from collections.abc import Mapping

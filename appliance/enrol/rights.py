@@ -46,7 +46,7 @@ COMMIT_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class TopicRight:
-    """Topics that a collector may write: one topic, or all whose names begin so."""
+    """Topics that a collector may write: the topic `name`, or all whose names begin with it."""
 
     name: str
     is_prefix: bool = False
@@ -130,7 +130,7 @@ def acls_of(name: str, rights: CollectorRights) -> list[AclEntry]:
     return [
         *(allowed(AclResource.TOPIC, *one) for one in topics),
         allowed(AclResource.TRANSACTIONAL_ID, transactional_id(name), literal, write),
-        # Old lines wait while the stream is behind.
+        # The collector holds old lines back while this group is behind.
         allowed(AclResource.GROUP, READER_GROUP, literal, AclOperation.DESCRIBE),
     ]
 
@@ -178,8 +178,8 @@ def example_topic(rights: CollectorRights, known: Collection[str]) -> str:
 
 
 def commit_interval_ms(collector_count: int) -> int:
-    """Return the shortest time between two commits of one of so many collectors. It keeps the
-    number of commits of all collectors together the same."""
+    """Return the shortest time between two commits of a collector, if there are so many collectors.
+    It grows with their number, so that all of them together commit equally often."""
     return max(COMMIT_MS, min(COMMIT_MS_PER_COLLECTOR * collector_count, COMMIT_MS_MAX))
 
 

@@ -26,8 +26,8 @@ NEVER_AGAIN = (2, 3)
 condition."""
 
 FENCED = 75
-"""The exit code of a collector that a collector of the same name has replaced. Two of them that
-start again and again would replace each other without end."""
+"""The exit code of a collector that another collector of the same name has replaced. If both were
+restarted, they would replace each other without end."""
 
 
 class PathNotFit(ValueError):

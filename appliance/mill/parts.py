@@ -58,9 +58,9 @@ class Part:
         return f"{self.host}:{self.port}"
 
     def keeps_addresses_of(self, other: "Part") -> bool:
-        """Return whether this part is found wherever the other one was.
+        """Return True if the part has the addresses of the other one.
 
-        One of the two can have further ports, such as those of a listener that a change opens.
+        Either of them can have further ports, such as that of a listener that a change opens.
         """
         mine, theirs = dict(self.ports), dict(other.ports)
         return replace(self, ports=()) == replace(other, ports=()) and all(

@@ -227,8 +227,8 @@ def stream_wish(mill: Mill) -> dict[str, Any]:
 def security_settings(mill: Mill) -> dict[str, Any] | None:
     """Return `cluster.security` with absolute paths; None if the cluster is entered without TLS.
 
-    A password that is in a file of its own is not in the settings, so parts do not restart when it
-    is changed.
+    If the password is in a file of its own, the settings have only its path, so a changed password
+    restarts no part.
     """
     stated = mill.config.cluster.security
     if stated is None:

@@ -1,7 +1,7 @@
-"""Finds at the start of a broker whether its disk was moved alone, and remembers that on the disk.
+"""Finds moved disks when a broker starts, and marks a disk that was moved alone.
 
-`moves` decides. The mark on the disk is needed because the broker registers at its new address
-before it has caught up. After a restart its log would then show no move.
+`moves` decides which disks were moved alone. The mark is needed because the broker registers at its
+new address before it has caught up. If it then restarts, its log no longer shows the move.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from broker.world import Address
 from protocol.log import fields
 
 MARK = "moved-alone"
-"""The name of the mark. It has the address before the move, a space, and the address since."""
+"""The name of the file that is the mark. It has the addresses before and after the move, with a
+space between them."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +38,9 @@ logger = logging.getLogger(__name__)
 def look(
     disk: Disk, log: MetadataLog, state: QuorumState | None, me: ReplicaKey, config: BrokerConfig
 ) -> MovedBrokers:
-    """Return the moves that the disk shows. If it was moved alone, mark it durably.
+    """Return the moves that the log and the mark show. Mark a disk that was moved alone, durably.
 
-    The caller must call `forget` when a disk that was moved alone has caught up.
+    The caller must call `forget` when such a disk has caught up.
     """
     if state is None or BROKER_LISTENER not in config.listeners:
         return MovedBrokers()
@@ -58,8 +59,7 @@ def look(
     if moves.own is None:
         moves = replace(moves, own=_marked(disk, path, me.node_id, configured[me.node_id]))
     if moves.own is None:
-        if disk.exists(path):
-            unlink_if_there(disk, path)
+        unlink_if_there(disk, path)
         return moves
     disk.replace(path, f"{moves.own.before} {moves.own.now}".encode(), is_durable=True)
     logger.warning(
@@ -78,10 +78,10 @@ def forget(disk: Disk, log: MetadataLog) -> None:
 
 
 def _address_book(log: MetadataLog, state: QuorumState, me: ReplicaKey) -> AddressBook:
-    """Return the addresses of all brokers that this disk knows, in its log even if they are not
-    committed.
+    """Return the registrations in the snapshot and the log, including those that are not committed.
 
-    A registration of this broker with another disk says nothing about this disk.
+    Leave out a registration of this broker with another disk, because it says nothing about this
+    disk.
     """
     book = AddressBook()
     for record in quorum_state.registrations_in_snapshot(state):
@@ -107,7 +107,8 @@ def _enter(record: MetadataRecord, book: AddressBook, me: ReplicaKey) -> None:
 
 
 def _marked(disk: Disk, path: str, node_id: int, now: Address) -> MovedBroker | None:
-    """Return the move in the mark; None without a mark, or if the broker has moved on since."""
+    """Return the move in the mark. Return None without a mark, and if this broker was moved again
+    after the mark was written."""
     if not disk.exists(path):
         return None
     before, _, marked = disk.read_all(path).decode(errors="replace").partition(" ")

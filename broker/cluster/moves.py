@@ -2,10 +2,12 @@
 
 This module is pure. A disk knows the address at which its broker last registered. If the broker is
 configured at another address, the disk was moved, or it is a copy that was made earlier. A copy has
-forgotten votes, and lacks records that the true disk has acknowledged. If another voter is where
-the disk expects it, the disk was *moved alone*, and is not believed (decision 0220). If none is,
-the whole cluster got other addresses or was restored elsewhere. A voter that moved to its
-configured address after the disk last registered does not count: it can be the first one of all.
+forgotten votes, and lacks records that the true disk has acknowledged.
+
+If another voter still has the address that the disk knows, the disk was *moved alone*. Its broker
+must then catch up before it votes (decision 0220). If no voter has, the whole cluster got other
+addresses or was restored elsewhere. A voter that moved to its configured address after this broker
+last registered is not such a voter: when a whole cluster moves, one broker is the first to move.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class MovedBrokers:
 
 
 class AddressBook:
-    """The address of each registered broker, and the addresses that the others had when it
-    registered. The caller enters the registrations in the order of the log."""
+    """The address of each registered broker, and the addresses of the other brokers at the time of
+    its registration. The caller enters the registrations in the order of the log."""
 
     def __init__(self) -> None:
         self.addresses: dict[int, Address] = {}
@@ -64,7 +66,7 @@ class AddressBook:
         self._others = {node_id: dict(self.addresses) for node_id in self.addresses}
 
     def has_stayed(self, node_id: int, address: Address | None, since: int) -> bool:
-        """Return True if a broker is registered at the address, and has moved nowhere since the
+        """Return True if a broker is registered at the address, and has not moved since the
         broker `since` registered."""
         if address is None or self.addresses.get(node_id) != address:
             return False
@@ -76,7 +78,7 @@ def find_moves(
 ) -> MovedBrokers:
     """Compare the addresses in the log of this broker with the configured ones.
 
-    A broker that is in only one of the two has not moved.
+    A broker that only the log or only the configuration names has not moved.
     """
     moved = {
         one: MovedBroker(one, str(before), str(configured[one]))

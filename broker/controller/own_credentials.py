@@ -18,18 +18,16 @@ ENROLLED_PREFIX = "collector."
 
 
 def is_enrolling(user: str, image: MetadataImage) -> bool:
-    """Return True if a user has the credential of a join file, so that it may do nothing else than
-    replace it."""
+    """Return True if a user has the credential of a join file, which the user may only replace."""
     found = (image.credentials.get((user, mechanism)) for mechanism in Mechanism)
     return any(one is not None and one.is_enrolment for one in found)
 
 
 def changes_own_credential(order: Any, image: MetadataImage, user: str, now_ms: int) -> bool:
-    """Return True if an order replaces the credential with which its client has logged in, and does
-    nothing else.
+    """Return True if a request only replaces the credential with which its client has logged in.
 
-    The comparison with the image lets one of two clients win that use the same join file: when the
-    order of the second one is decided, the first one has replaced the credential.
+    Of two clients with the same join file only one can do this: when the request of the second one
+    is decided, the image has the credential of the first one, so the comparison fails.
     """
     if not isinstance(order, AlterUserScramCredentialsRequest):
         return False

@@ -82,7 +82,8 @@ class CredentialHandlers:
         user, peer = call.session.rights.user, call.session.peer
 
         def altered(response: AlterUserScramCredentialsResponse) -> None:
-            if used is not None and used.is_enrolment and not response.results[0].error_code:
+            has_joined = used is not None and used.is_enrolment and response.results
+            if has_joined and not response.results[0].error_code:
                 logger.info("a host has joined", extra=fields(user=user, peer=peer))
             call.answer(response)
 

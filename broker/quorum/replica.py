@@ -126,8 +126,8 @@ class MetadataReplica:
         """The key in the fetches of this replica.
 
         A disk that can be an old copy fetches without its directory, so the leader counts it as an
-        observer. The true disk can have voted in a newer epoch, in which its acknowledgement of
-        this leader's records would be void.
+        observer. Otherwise the copy could acknowledge records of a leader that the true disk has
+        helped to depose with its vote in a newer epoch.
         """
         return self.me if self.catch_up is None else ReplicaKey(self.me.node_id, ZERO_UUID)
 

@@ -101,8 +101,8 @@ NOTHING = NotKnownYet()
 class EnrolmentRights:
     """The rights of a user with the credential of a join file.
 
-    The user may replace this credential. The controller decides about that, so there are no other
-    rights, whatever the ACLs say.
+    The user may only replace this credential. The controller permits that (`own_credentials`), so
+    this class allows nothing, whatever the ACLs say.
     """
 
     def __init__(self, user: str, host: str, denials: NotesDenials) -> None:

@@ -83,7 +83,7 @@ class Handles:
         self._open: OrderedDict[str, Handle] = OrderedDict()
         self._pinned: set[str] = set()
         self._held: dict[FileId, Handle] = {}
-        """Files that are held open before it is known which generations they are."""
+        """Files that are open although their generations are not known yet."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -126,7 +126,7 @@ class Handles:
         elif handle is not None:
             handle.close()
 
-    def let_go(self) -> None:
+    def close_held(self) -> None:
         """Close the held files that no generation has adopted."""
         for handle in self._held.values():
             handle.close()
@@ -177,7 +177,7 @@ class Handles:
 
     def close_all(self) -> None:
         """Close all handles."""
-        self.let_go()
+        self.close_held()
         for name in list(self._open):
             self.close(name)
 

@@ -1,9 +1,9 @@
 """Holds the files of the inputs open while the stored positions are not known yet.
 
-Brokers can be away when a collector starts. A file that is rotated away and deleted before they
-return would be lost. So the collector scans and opens the files, and remembers the scans that found
-something new. Once the positions are known, it judges these scans in their order, as if it had run
-all the time.
+Brokers can be away when a collector starts. The lines of a file that is rotated away and deleted
+before the brokers return would be lost. So the collector scans the folders, opens the files, and
+stores each scan that found something new. Once the positions are known, it judges these scans in
+order, as if it had run all the time.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from collector.identity.registry import Registry
 from collector.text.fingerprint import FileId
 
 SCANS_MAX = 100
-"""The most scans that are remembered. Files that only later scans find are not held."""
+"""The most scans that are stored. Files that only later scans find are not held."""
 
 
 class HeldFiles:
-    """The scans of the time without positions, and the files that they found, which are open."""
+    """The scans before the positions were known, and the files that they found, which are open."""
 
     def __init__(self, handles: Handles):
         self._handles = handles
@@ -26,7 +26,7 @@ class HeldFiles:
         self._files: set[FileId] = set()
 
     def note(self, scan: FolderScan) -> None:
-        """Open the new files of a scan, and remember the scan if there were any."""
+        """Open the new files of a scan, and store the scan if at least one could be opened."""
         fresh = [seen for seen in scan.seen if seen.file not in self._files]
         if not fresh or len(self._scans) >= SCANS_MAX:
             return
@@ -38,12 +38,12 @@ class HeldFiles:
             self._scans.append(scan)
 
     def replay(self, registry: Registry, judge: Callable[[FolderScan], object]) -> None:
-        """Judge the remembered scans in order, and close the files that are not read."""
+        """Judge the stored scans in order. Close the files that no generation reads."""
         for scan in self._scans:
             judge(scan)
             for generation in registry.generations.values():
                 if not generation.state.has_ended:
                     self._handles.adopt(generation.name, generation.file)
-        self._handles.let_go()
+        self._handles.close_held()
         self._scans.clear()
         self._files.clear()

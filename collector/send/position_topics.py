@@ -1,8 +1,8 @@
 """The topics of the positions, and the partition of a collector that has a trust group.
 
 This module is pure. A collector without a trust group uses all partitions of `millrace.positions`.
-A collector of a group uses one partition of the group's topic. Its name decides which one, so a
-start reads only a sixteenth of the positions of the group.
+A collector of a group uses one partition of the group's topic, which the name of its instance
+decides. So it reads only a sixteenth of the positions of the group when it starts.
 """
 
 from collector.config.input_section import GROUP_POSITIONS_PREFIX, POSITIONS_TOPIC

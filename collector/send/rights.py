@@ -1,7 +1,7 @@
 """Name the right that a collector's user lacks, and the command that gives it.
 
-This module is pure. A collector on another host has few rights, and none to create topics. So a
-refusal must tell the user of the mill which command to run.
+This module is pure. A collector on another host has few rights, and may not create topics. So the
+message about a refusal names the command that an administrator of the mill must run.
 """
 
 from protocol.client.errors import ClientError

@@ -28,7 +28,7 @@ class ReadQueue(StrEnum):
 class DoublingWait:
     """Computes waiting times that double from a shortest to a longest one. It reads no clock.
 
-    With `rng`, each time is a random one between the shortest time and the doubled one. So many
+    With `rng`, each wait is a random time between the shortest time and the doubled one. So many
     collectors that failed together do not retry together.
     """
 

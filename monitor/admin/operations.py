@@ -30,7 +30,7 @@ from protocol.types import TopicPartition
 
 POSITIONS_TOPIC = "millrace.positions"
 """The topic of the collector's positions. A trust group of collectors has the topic
-`millrace.positions.<group>`. Without its records the collectors would send lines twice.
+`millrace.positions.<group>` instead. Without these records the collectors would send lines twice.
 """
 
 STAYS = "–"

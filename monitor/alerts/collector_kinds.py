@@ -1,4 +1,4 @@
-"""Measures the kinds of rules about collectors of other hosts.
+"""Measures the alert rules about collectors of other hosts.
 
 This module is pure. While the brokers do not answer, nothing is known of these collectors, so open
 alerts stay open.
@@ -18,7 +18,8 @@ def _known(snapshot: Snapshot) -> tuple[CollectorView, ...] | None:
 
 
 def collector_silent(_: Rule, snapshot: Snapshot) -> list[Observed] | None:
-    """Return for each collector whether it has stopped to report without having stopped."""
+    """Return 1 for each collector that no longer reports although it has not stopped, and 0 for the
+    other collectors."""
     views = _known(snapshot)
     if views is None:
         return None
@@ -31,7 +32,8 @@ def collector_silent(_: Rule, snapshot: Snapshot) -> list[Observed] | None:
 
 
 def collector_skew(_: Rule, snapshot: Snapshot) -> list[Observed] | None:
-    """Return for each collector that reports how far its clock is from the brokers'."""
+    """Return for each collector how far its clock is from the brokers', in milliseconds. It is None
+    for a collector that is silent or has stopped."""
     views = _known(snapshot)
     if views is None:
         return None

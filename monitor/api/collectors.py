@@ -54,7 +54,7 @@ def collector_metrics(snapshot: Snapshot) -> Iterable[Metric]:
         number.add_metric([str(health)], count)
     labels = ["collector", "group"]
     silent = GaugeMetricFamily(
-        "millrace_remote_collector_silent", "1 if a collector has stopped to report", labels=labels
+        "millrace_remote_collector_silent", "1 if a collector no longer reports", labels=labels
     )
     skew = GaugeMetricFamily(
         "millrace_remote_collector_skew_seconds",

@@ -19,7 +19,7 @@ LEVELS = {
 
 
 def collectors_page(snapshot: Snapshot, page: int) -> dict[str, Any]:
-    """Return the values for one page of the list. A page that does not exist is the nearest."""
+    """Return the values for one page of the list, or for the nearest page that exists."""
     views = snapshot.collectors or ()
     total = max(1, -(-len(views) // PAGE_ROWS))
     page = min(max(1, page), total)

@@ -57,9 +57,8 @@ def waiting_turns(snapshot: Snapshot | None) -> dict[str, str]:
 
 
 def remote_collectors(snapshot: Snapshot | None) -> dict[str, object]:
-    """Return how many collectors of other hosts are in each state, and the first with trouble.
-
-    Without such collectors the result is empty.
+    """Return how many collectors of other hosts are in each state, and the worst of those with
+    trouble. Return an empty dictionary if no such collector has ever reported.
     """
     if snapshot is None or snapshot.collectors is None:
         return {}

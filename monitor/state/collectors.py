@@ -1,7 +1,7 @@
 """The collectors of other hosts, as their reports describe them.
 
-This module is pure. Everything in a report is what the collector says of itself. The monitor adds
-only the brokers' time of the report. `views/collectors` judges the reports. Times are Unix
+This module is pure. A report is what the collector says of itself. Only its time comes from the
+brokers. `views/collectors` judges the reports. Times are Unix
 milliseconds.
 """
 
@@ -17,7 +17,8 @@ from protocol.collector_report import (
 )
 
 COLLECTORS_MAX = 2_000
-"""The most collectors that the monitor keeps. Beyond it, the longest silent one is dropped."""
+"""The most collectors that the monitor keeps. If there are more, it drops the collector
+whose last report is the oldest."""
 
 
 class Health(StrEnum):
@@ -32,17 +33,17 @@ class Health(StrEnum):
 
     @property
     def is_trouble(self) -> bool:
-        """True if the collector needs the user."""
+        """True if the user must look at the collector."""
         return self not in (Health.STOPPED, Health.WORKING)
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The last report of a collector, and the brokers' time of it.
+    """The last report of a collector, and when the brokers appended it.
 
     `fenced_host` is the host of another collector of the same name that has ended because of this
-    one; None if there was none. `before` is the process that reported before this one. `twin` is
-    the host of a process of the same name with which this one takes turns, and the time.
+    collector; None if there was none. `before` is the process that reported before this one. `twin`
+    is the host of a process of the same name with which this one takes turns, and the time.
     """
 
     report: CollectorReport

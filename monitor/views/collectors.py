@@ -14,7 +14,7 @@ SKEW_MS_MAX = 60_000
 BEHIND_BYTES = 4 << 20
 """A collector whose files have more uncommitted bytes than this is behind."""
 FORGET_MS = 7 * 86_400_000
-"""A collector without a report for this time is no longer listed."""
+"""A collector that has not reported for this time is no longer listed."""
 
 ORDER = {health: number for number, health in enumerate(Health)}
 
@@ -59,7 +59,7 @@ def _health(heard: Heard, silent_ms: int) -> tuple[Health, str]:
 
 
 def counts(views: Iterable[CollectorView]) -> dict[Health, int]:
-    """Return the number of collectors in each state, also of states that none has."""
+    """Return the number of collectors in each state, also the zeros."""
     found = dict.fromkeys(Health, 0)
     for one in views:
         found[one.health] += 1

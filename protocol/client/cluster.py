@@ -358,7 +358,7 @@ class Cluster:
                 reasons.append(error)
                 continue
             except TimeoutError:
-                reasons.append(link.refusal or link.silence())
+                reasons.append(link.refusal or link.time_out_error())
                 continue
             left_ms = max(1, deadline - self.now_ms())
             return await connection.request(message, timeout_ms=left_ms)

@@ -4,7 +4,7 @@ A broker's refusal is `protocol.errors.ApiError`. The others are:
 
     ClientError
       BrokerUnreachable       no connection could be made: nothing was sent
-        EntryRefused            client or broker refuses the other: a password, a certificate
+        EntryRefused            the broker refuses the login, or the client the certificate
       ConnectionLost          the connection ended before the answer: unknown whether executed
         RequestTimedOut         the answer did not come in time (the connection is closed)
       UnsupportedVersion      broker and client share no version of this request
@@ -35,7 +35,7 @@ class BrokerUnreachable(ClientError):
 class EntryRefused(BrokerUnreachable):
     """The broker refuses the login, or the client does not trust the broker.
 
-    An attempt at once cannot help, so the next attempts come after growing waits.
+    An immediate retry cannot help, so the wait before each retry grows.
     """
 
 

@@ -32,7 +32,7 @@ from protocol.wire.schema import Message
 RENEWAL = (0.8, 0.9)
 """The share of the session lifetime after which the client logs in again."""
 
-PASSWORD_BYTES_MAX = 64 * 1024
+PASSWORD_CHARS_MAX = 64 * 1024
 """The most characters that are read from a file with a password."""
 
 
@@ -61,14 +61,15 @@ class LoginSettings:
     password: str
     mechanism: Mechanism = Mechanism.SHA_512
     password_file: str | None = None
-    """The file whose only line is the password, in place of `password`. Each login reads it."""
+    """A file whose only line is the password. If it is set, each login reads it, and `password` is
+    not used."""
 
     def current_password(self) -> str:
         """Return the password to use now. Raises OSError and UnicodeDecodeError."""
         if self.password_file is None:
             return self.password
         with Path(self.password_file).open(encoding="utf-8") as file:
-            return file.read(PASSWORD_BYTES_MAX).removesuffix("\n").removesuffix("\r")
+            return file.read(PASSWORD_CHARS_MAX).removesuffix("\n").removesuffix("\r")
 
 
 class LoginRefused(EntryRefused):

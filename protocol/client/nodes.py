@@ -24,8 +24,8 @@ from protocol.client.tls import ClientTls
 CONNECT_TIMEOUT_MS = 10_000
 
 REFUSED_BACKOFF_MS = (500, 30_000)
-"""The first and the longest wait after a refusal: until an operator changes a password or a
-certificate, each attempt costs the broker a handshake in vain."""
+"""The first and the longest wait after a refusal. Until an operator changes a password or a
+certificate, each attempt costs the broker a handshake and cannot succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class NodeLink:
         self._backoff = backoff
         self._refused_backoff = Backoff(*REFUSED_BACKOFF_MS, backoff.rng)
         self.refusal: EntryRefused | None = None
-        """The reason of the last attempt, if one side refused the other."""
+        """The error of the last attempt, if the broker refused the login or was not trusted."""
         self._clock = clock
         self.retry_at_ms = 0
         """The time before which no connection is attempted."""
@@ -100,7 +100,7 @@ class NodeLink:
             # `close` has cancelled the attempt, and this caller itself was not cancelled.
             raise self._gone() from None
 
-    def silence(self) -> BrokerUnreachable:
+    def time_out_error(self) -> BrokerUnreachable:
         """Return the error for an attempt that took too long."""
         return BrokerUnreachable(f"{self.host}:{self.port} did not accept a connection in time")
 

@@ -1,6 +1,6 @@
 """Makes the client of a cluster that can have TLS and logins.
 
-It is the only place that makes TLS and login settings of `cluster.security`.
+No other module converts `cluster.security` to the TLS and login settings of a client.
 """
 
 from protocol.client.cluster import REQUEST_TIMEOUT_MS, Cluster

@@ -22,7 +22,7 @@ _NAME = "connect to a name of the certificate (cluster.bootstrap_servers, advert
 _REMEDIES = {
     VERIFY_HOSTNAME_MISMATCH: _NAME,
     VERIFY_ADDRESS_MISMATCH: _NAME,
-    VERIFY_NOT_YET_VALID: "set the clock of this machine, or that of the broker's",
+    VERIFY_NOT_YET_VALID: "set the clock of this machine or of the broker's machine",
     VERIFY_EXPIRED: "renew the certificate of the broker",
     **dict.fromkeys(VERIFY_UNKNOWN_CA, "put the CA of the cluster into cluster.security.ca"),
 }
@@ -61,7 +61,7 @@ class ClientTls:
     def context(self) -> ssl.SSLContext:
         """Return the context for the next connection. Raises EntryRefused without usable files.
 
-        If a changed file cannot be used, the CAs of before stay, because the file can be half
+        If a changed file cannot be used, keep the earlier CAs, because the file can be half
         written.
         """
         seen = _identity(self._settings.ca)

@@ -42,8 +42,9 @@ async def describe_users(
 async def describe_enrolments(
     cluster: "Cluster", names: Collection[str] = (), *, timeout_ms: int | None = None
 ) -> dict[str, Mapping[Mechanism, int]]:
-    """Return the wall times in milliseconds at which credentials of join files expire, by user: of
-    these users, or of all. The time is 0 for every other credential.
+    """Return when the credentials of users expire, by user and mechanism; of all users without
+    `names`. It is the wall time in milliseconds for the credential of a join file, and 0 for every
+    other credential.
 
     A user that does not exist is missing in the result. Raises ApiError for other refusals.
     """
@@ -83,8 +84,8 @@ def credential_upsertion(
     iterations: int = ITERATIONS_DEFAULT,
     enrolment_ms: int = 0,
 ) -> ScramCredentialUpsertion:
-    """Return the change that gives a user a password. `enrolment_ms` is not 0 for the credential of
-    a join file: the milliseconds for which it is valid."""
+    """Return the change that gives a user a password. `enrolment_ms` is how many milliseconds the
+    credential of a join file is valid, and 0 for every other credential."""
     salt = os.urandom(SALT_BYTES)
     return ScramCredentialUpsertion(
         name=user,

@@ -18,8 +18,8 @@ class ClusterSecurity:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
-    """The file that has the password in its only line. It is read again for each login, so a
-    changed password needs no restart. Either this or `password` is set if there is a user."""
+    """The file whose only line is the password. Each login reads it, so a changed password needs no
+    restart. With a `user` either this or `password` is set."""
     mechanism: str = "SCRAM-SHA-512"
 
 

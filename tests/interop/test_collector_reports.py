@@ -11,7 +11,10 @@ from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.producer import Producer
 from protocol.collector_report import COLLECTORS_TOPIC, encode
+from protocol.wire.compression import Codec
 from tests.harness.broker import BrokerProcess
+from tests.harness.wire import WireClient
+from tests.interop.test_unreadable_batches import send
 from tests.unit.monitor.views.test_collectors import report
 
 pytestmark = pytest.mark.live
@@ -23,6 +26,12 @@ def test_each_cycle_reads_what_is_new_and_a_topic_made_again_from_its_start(
     broker: BrokerProcess,
 ) -> None:
     asyncio.run(play(broker.bootstrap))
+
+
+def send_unreadable(bootstrap: str) -> None:
+    """Write a batch that the broker accepts and no client can decompress."""
+    with WireClient(bootstrap) as client:
+        send(client, COLLECTORS_TOPIC, b"this is no gzip", Codec.GZIP)
 
 
 async def play(bootstrap: str) -> None:
@@ -38,7 +47,7 @@ async def play(bootstrap: str) -> None:
         listed = kafka.collectors
         return None if listed is None else {one.report.instance: one for one in listed}
 
-    async def send(instance: str, value: bytes | None) -> None:
+    async def send_report(instance: str, value: bytes | None) -> None:
         key = instance.encode()
         await (await producer.send(COLLECTORS_TOPIC, value, key=key, partition=0))
 
@@ -46,17 +55,22 @@ async def play(bootstrap: str) -> None:
         assert await found() is None
         await Admin(cluster).ensure_topics([TopicSpec(COLLECTORS_TOPIC, 1)])
         for files in range(3):
-            await send("a", encode(report("a", files=files)))
-        await send("b", encode(report("b")))
+            await send_report("a", encode(report("a", files=files)))
+        await send_report("b", encode(report("b")))
         read = await found()
         assert read is not None
         assert (sorted(read), read["a"].report.files) == (["a", "b"], 2)
-        await send("b", None)
-        await send("a", b"no report")
-        await send("c", encode(report("c")))
+        await send_report("b", None)
+        await send_report("a", b"no report")
+        await send_report("c", encode(report("c")))
         read = await found()
         assert read is not None
         assert sorted(read) == ["a", "c"]
+        await asyncio.to_thread(send_unreadable, bootstrap)
+        await send_report("d", encode(report("d")))
+        read = await found()
+        assert read is not None
+        assert sorted(read) == ["a", "c", "d"], "one host's batch hides no other collector"
         await Admin(cluster).delete_topics([COLLECTORS_TOPIC])
         assert await found() is None
     finally:

@@ -93,5 +93,5 @@ def test_held_files_that_no_input_reads_any_more_are_closed(world: HoldingWorld)
     world.write(1, "a")
     world.begin_without_brokers()
     assert len(world.handles.by_file()) == 1
-    world.handles.let_go()
+    world.handles.close_held()
     assert world.handles.by_file() == {}

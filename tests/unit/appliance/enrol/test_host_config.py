@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.cli.join_command import _has_config
 from appliance.config.collecting import only_collects
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
@@ -14,6 +15,8 @@ from appliance.machine.service import Service, unit_text
 from appliance.mill.home import Home, find_home
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill, collector_settings
+from appliance.output import CommandError
+from collector.process import EXIT_FENCED
 from tests.harness.certificates import new_test_authority
 from tests.unit.appliance.enrol.kit import CANARY, join_file
 
@@ -53,6 +56,20 @@ def test_a_host_trusts_its_own_cas_if_the_file_has_none(home: Home) -> None:
     assert collector_settings(joined(home, ca=None))["security"]["ca"] is None
 
 
+def test_a_host_whose_data_folder_is_lost_can_join_again(home: Home) -> None:
+    """`join` writes the password and the CA again. Other faults of the file are reported."""
+    joined(home)
+    assert _has_config(home, join_file())
+    (home.folder / PASSWORD_FILE).unlink()
+    (home.folder / "ca.pem").unlink()
+    assert _has_config(home, join_file())
+    with pytest.raises(CommandError, match="is not the configuration of collector web-08"):
+        _has_config(home, join_file(name="web-08", user="collector.web-08"))
+    home.config_file.write_text(f"{home.config_file.read_text()}wrong: 1\n")
+    with pytest.raises(ConfigFaults, match="wrong"):
+        _has_config(home, join_file())
+
+
 def test_a_mill_that_counts_needs_a_sink(home: Home) -> None:
     joined(home)
     text = home.config_file.read_text()
@@ -77,4 +94,4 @@ def test_the_unit_of_such_a_host_runs_the_collector() -> None:
     lines = unit_text(service).splitlines()
     assert 'ExecStart="/srv/venv/bin/millrace" collector run' in lines
     assert "Type=exec" in lines and "User=web" in lines
-    assert "RestartPreventExitStatus=2 3 75" in lines
+    assert f"RestartPreventExitStatus=2 3 {EXIT_FENCED}" in lines

@@ -55,6 +55,11 @@ def test_later_fields_are_ignored() -> None:
         (written(addresses=[]), "another version"),
         (written(secret=7), "another version"),
         (written(mechanism="PLAIN"), "another version"),
+        (written(user="${file:/etc/shadow}"), "another version"),
+        (written(group='web"\ntopics: "x'), "another version"),
+        (written(addresses=["mill:9192\x1b[2J"]), "another version"),
+        (written(ends_ms=float("inf")), "another version"),
+        (written(commit_interval_ms=-1), "another version"),
     ],
 )
 def test_pitfall_35_each_fault_has_its_message(text: str, reason: str) -> None:

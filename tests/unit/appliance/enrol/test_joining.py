@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.enrol import joining
-from appliance.enrol.entering import MillSeen, MillTarget
+from appliance.enrol.entering import MillSeen, MillTarget, SecretRefused
 from appliance.enrol.host_files import HostFiles, Joined
 from appliance.enrol.joining import Joining
 from appliance.enrol.plan import Secret, Step, next_step
@@ -40,7 +40,8 @@ class FakeMill:
             self.secret = password
 
     async def look(self, target: MillTarget, secret: str) -> MillSeen:
-        assert secret == self.secret
+        if secret != self.secret:
+            raise SecretRefused("refused")
         return MillSeen("cluster", 3, [])
 
 
@@ -186,6 +187,14 @@ def test_another_file_replaces_the_password_of_a_revoked_host(host: Host, mill: 
         host.process(None, renews=True).run()
     host.process("of another file").run()
     assert is_joined(host, mill) and mill.secret != "of another file"
+
+
+def test_a_host_that_is_revoked_before_the_check_is_told(host: Host, mill: FakeMill) -> None:
+    run = host.process()
+    assert steps_of(run, 6)[-1] is Step.WRITE_CONFIG
+    mill.secret = "of another file"
+    with pytest.raises(CommandError, match="does not accept the password"):
+        run.run()
 
 
 def test_where_a_host_has_joined_is_kept(host: Host) -> None:
