@@ -4,13 +4,17 @@ import asyncio
 
 import pytest
 
+from appliance.enrol.mill_side import revoke
+from appliance.enrol.rights import user_of
 from monitor.asking.poller import Poller
 from monitor.state.collectors import Heard
 from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.producer import Producer
+from protocol.client.user_admin import set_password
 from protocol.collector_report import COLLECTORS_TOPIC, encode
+from protocol.security.scram import Mechanism
 from tests.harness.broker import BrokerProcess
 from tests.unit.monitor.views.test_collectors import report
 
@@ -57,6 +61,11 @@ async def play(bootstrap: str) -> None:
         read = await found()
         assert read is not None
         assert sorted(read) == ["a", "c"]
+        await set_password(cluster, user_of("c"), "password of a host", Mechanism.SHA_512)
+        await revoke(cluster, "c")
+        read = await found()
+        assert read is not None
+        assert sorted(read) == ["a"]
         await Admin(cluster).delete_topics([COLLECTORS_TOPIC])
         assert await found() is None
     finally:
