@@ -1,8 +1,9 @@
 """The collector process, from reading its settings to the exit code.
 
 The exit code is 0 after a clean stop or a complete one-shot run. It is 1 if the data folder is in
-use or a one-shot run is incomplete, and 2 for wrong settings. It is 5 if a one-shot run waited too
-long for the brokers. It is 75 if another collector of the same instance has taken over.
+use or cannot be written, or a one-shot run is incomplete, and 2 for wrong settings. It is 5 if a
+one-shot run waited too long for the brokers. It is 75 if another collector of the same instance has
+taken over.
 """
 
 import asyncio
@@ -82,7 +83,7 @@ def main(descriptor: int, errand: Errand) -> int:
         return _amend(settings, instance, errand)
     try:
         folder.lock()
-    except InUse as error:
+    except (InUse, OSError) as error:
         logger.error("%s", error)
         return EXIT_FAILED
     try:

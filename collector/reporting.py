@@ -1,7 +1,8 @@
 """Reports the collector's state to its mill, in records of the topic `millrace.collectors`.
 
 Only collectors with a trust group report. The mill cannot ask them for their status, because they
-are on other hosts, often behind address translation.
+are on other hosts, often behind address translation. The problems of each report are logged when
+they begin and end.
 """
 
 import asyncio
@@ -37,6 +38,8 @@ class Reporting:
         """The text about the right that is missing for reports; None if none is missing."""
         self._log = log
         self._skew_ms: int | None = None
+        self._logged: frozenset[str] = frozenset()
+        """The codes of the problems of the last report."""
         self._make_report: MakeReport | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -69,6 +72,7 @@ class Reporting:
         """Send one report. Return False if it failed."""
         before_ms = _wall_ms()
         report = replace(make_report(before_ms), skew_ms=self._skew_ms)
+        self._log_changes(report)
         try:
             appended_at_ms = await self._log.send(report.instance, encode(report), before_ms)
         except NotAllowed as error:
@@ -82,6 +86,17 @@ class Reporting:
                 self._skew_ms = appended_at_ms - (before_ms + _wall_ms()) // 2
             return True
         return False
+
+    def _log_changes(self, report: CollectorReport) -> None:
+        """Log which problems have begun and ended since the last report. On a host that only
+        collects, the log is the only place that shows them without a question."""
+        codes = frozenset(one.code for one in report.problems)
+        for problem in report.problems:
+            if problem.code not in self._logged:
+                logger.warning("%s", problem.text, extra=fields(problem=problem.code))
+        for code in sorted(self._logged - codes):
+            logger.info("problem has ended", extra=fields(problem=code))
+        self._logged = codes
 
 
 def _wall_ms() -> int:

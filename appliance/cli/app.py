@@ -11,7 +11,7 @@ from appliance import interrupts
 from appliance.cli import context
 from appliance.cli.tree import Tree
 from appliance.config.faults import ConfigFaults
-from appliance.errors import NOT_RUNNING, Failure, reason_of
+from appliance.errors import Failure, reason_of
 from appliance.launch.extras import EXTRA_OF, remedy
 from appliance.output import CommandError, Exit, say
 from appliance.supervisor.control import NoSupervisor
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"millrace: {count} fault{'s' if count != 1 else ''} in the configuration")
         return Exit.USAGE
     except NoSupervisor:
-        say(f"millrace: {NOT_RUNNING}")
+        say(f"millrace: {context.not_running()}")
         return Exit.UNREACHABLE
     except Failure as error:
         say(f"millrace: {error}")

@@ -64,6 +64,8 @@ def status(as_json: EnvelopeOption = False) -> None:
     lines: Any = found.details.get("lines_total")
     read = "unknown" if lines is None else counted(lines, "line")
     say(f"{counted(len(rows), 'file')}, {read} read")
+    for problem in found.problems:
+        say(f"problem: {problem.text}")
     lost: Any = found.details.get("lost_possible", [])
     for entry in lost:
         say(

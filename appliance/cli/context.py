@@ -37,13 +37,31 @@ def typed(words: str) -> str:
     return f"{'docker compose run --rm cli' if in_containers() else './millrace'} {words}"
 
 
+def not_running() -> str:
+    """Return the message that no mill runs here. A host that has joined a mill has none to start,
+    so the message names its collector."""
+    from appliance.enrol.host_files import HostFiles
+    from appliance.output import CommandError
+
+    try:
+        known = HostFiles(home()).joined()
+    except CommandError:  # `join` and `collector run` say that the record cannot be read
+        known = None
+    if known is None:
+        return NOT_RUNNING
+    return (
+        f"this host only collects, as {known.name}: `millrace collector run` starts its collector,"
+        " and `millrace collector status` shows it"
+    )
+
+
 def not_answered(text: str) -> str:
     """Return the reason why a part does not answer, with a note if the whole mill is stopped."""
     from appliance.operate.lifecycle import is_running
 
     if in_containers() or is_running(home()):
         return text
-    return f"{text}; {NOT_RUNNING}"
+    return f"{text}; {not_running()}"
 
 
 def placement() -> "Placement":

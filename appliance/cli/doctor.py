@@ -22,6 +22,7 @@ from appliance.checks import (
     changes,
     filling,
     growth,
+    joined_host,
     opened,
     startup,
     topic_settings,
@@ -113,8 +114,12 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
         yield Check(CheckLevel.OK, "mill", "runs; `./millrace status` shows its parts")
         yield from _parts(*part_rows())
         return
+    from appliance.enrol.host_files import HostFiles
     from appliance.supervisor.children import leftovers
 
+    if (host := HostFiles(mill.home).joined()) is not None:
+        yield from joined_host.collector(mill, host.name)
+        return
     left = leftovers(mill.home)
     for name, record in left.items():
         found = f"process {record.pid} of an earlier run, without a supervisor"

@@ -230,6 +230,7 @@ def revoke(
     """Remove a collector's user and its ACLs; its connections end."""
     from appliance.enrol import mill_side
 
+    with_cluster(None, timeout, lambda cluster: mill_side.refuse_unknown(cluster, name))
     confirm([f"collector {name} will lose its rights, and its connections will end"], yes)
     with_cluster(None, timeout, lambda cluster: mill_side.revoke(cluster, name))
     text = f"collector {name} is revoked; `millrace enrol collector {name}` lets it in again"

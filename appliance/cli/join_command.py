@@ -95,16 +95,18 @@ def _refuse_other_mill(files: "HostFiles", join: "JoinFile") -> None:
     own, known = files.mill_id(), files.joined()
     if own is not None:
         raise CommandError(
-            f"{files.folder.parents[2]} is the folder of a mill with brokers of its own (cluster"
-            f" {own}), and the join file is for cluster {join.cluster_id}: set MILLRACE_HOME to"
-            " another folder",
+            f"{files.folder.parents[2]} is the folder of a mill with brokers of its own, and a host"
+            " that joins needs a folder without them: set MILLRACE_HOME to another folder",
             Exit.CONDITION,
         )
     if known is not None and (known.cluster_id, known.name) != (join.cluster_id, join.name):
+        before, found = f"as {known.name}", join.name
+        if known.cluster_id != join.cluster_id:
+            before = f"cluster {known.cluster_id} {before}"
+            found = f"{found} of cluster {join.cluster_id}"
         raise CommandError(
-            f"this folder has joined cluster {known.cluster_id} as {known.name}, and the join file"
-            f" is for cluster {join.cluster_id} and {join.name}: set MILLRACE_HOME to another"
-            " folder",
+            f"this folder has joined {before}, and the join file is for {found}: set MILLRACE_HOME"
+            " to another folder",
             Exit.CONDITION,
         )
 
@@ -217,14 +219,14 @@ def _check_with_file(join: "JoinFile", as_json: bool) -> None:
     import asyncio
 
     from appliance.enrol.entering import SecretRefused, look
-    from appliance.enrol.joining import USED
+    from appliance.enrol.joining import used_text
 
     with _unconfirmed_ca(join) as ca:
         try:
             with waiting(f"asking {join.addresses[0]}"):
                 seen = asyncio.run(look(_target_of(join, ca), join.secret))
         except SecretRefused as error:
-            raise CommandError(USED, Exit.CONDITION) from error
+            raise CommandError(used_text(join.name), Exit.CONDITION) from error
     _refuse_other_cluster(seen, join.cluster_id)
     _tell(["the join file is valid, and nothing was changed"], seen, join.name, as_json)
 

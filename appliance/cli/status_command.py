@@ -11,7 +11,6 @@ from appliance.cli.detect_hints import detect_hints
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.status_changes import ask_changes, print_changes
 from appliance.config.faults import ConfigFaults
-from appliance.errors import NOT_RUNNING
 from appliance.machine.usage import usage_of
 from appliance.operate import lifecycle
 from appliance.output import (
@@ -67,7 +66,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         left = [f"{name} (process {record.pid})" for name, record in leftovers(home).items()]
         if left:
             return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
-        return [], [NOT_RUNNING]
+        return [], [context.not_running()]
     rows = _as_they_say([{**entry, **_used(entry["pid"])} for entry in found["parts"]])
     errors = ["the mill is being stopped"] if found["stopping"] else []
     if ended := found.get("round_ended"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from appliance.output import CommandError, Exit
 from protocol.client.connection import Connection
-from protocol.client.errors import BrokerUnreachable, ClientError, ConnectionLost
+from protocol.client.errors import BrokerUnreachable, ClientError, ConnectionLost, EntryRefused
 from protocol.client.login import ClientLogin, LoginRefused, LoginSettings
 from protocol.client.tls import TlsFileError, TlsSettings, client_context
 from protocol.client.user_admin import credential_upsertion
@@ -22,6 +22,10 @@ from protocol.security.scram import Mechanism
 
 CLIENT_ID = "millrace-join"
 TIMEOUT_MS = 10_000
+WAY_REMEDY = (
+    "; check that the mill runs and is open (`./millrace status` there), that its name leads to it"
+    " from here, and that no firewall closes the port"
+)
 
 Address = tuple[str, int]
 
@@ -60,6 +64,7 @@ async def entered(target: MillTarget, secret: str) -> AsyncIterator[Connection]:
     """
     refusal: LoginRefused | None = None
     reasons: list[str] = []
+    remedy = ""
     for address in target.addresses:
         try:
             connection = await _open(target, address, secret)
@@ -67,6 +72,9 @@ async def entered(target: MillTarget, secret: str) -> AsyncIterator[Connection]:
             refusal = error
         except BrokerUnreachable as error:
             reasons.append(str(error))
+            # The text of an EntryRefused says what to do.
+            if not isinstance(error, EntryRefused):
+                remedy = WAY_REMEDY
         else:
             try:
                 yield connection
@@ -76,7 +84,7 @@ async def entered(target: MillTarget, secret: str) -> AsyncIterator[Connection]:
     if refusal is not None:
         raise SecretRefused(str(refusal)) from refusal
     raise CommandError(
-        f"no broker of the mill can be reached from this host: {'; '.join(reasons)}",
+        f"no broker of the mill can be reached from this host: {'; '.join(reasons)}{remedy}",
         Exit.UNREACHABLE,
     )
 

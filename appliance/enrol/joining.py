@@ -21,15 +21,19 @@ PASSWORD_BYTES = 32
 CHANGES_MAX = 3
 """The most attempts to change the password in one run."""
 
-USED = (
-    "the mill does not accept the join file: it was used, has expired or was revoked; "
-    "`millrace enrol list` at the mill shows it, and `millrace enrol collector NAME --again`"
-    " makes another one"
-)
 LOST = (
     "the mill does not accept the password of this host: the collector was revoked, or was enrolled"
     " again; `millrace enrol list` at the mill shows it. Join with a new file"
 )
+
+
+def used_text(name: str) -> str:
+    """Return the message that the mill does not accept the join file of a collector."""
+    return (
+        f"the mill does not accept the join file of {name}: it was used, has expired or was"
+        " revoked; `millrace enrol list` at the mill shows which, and"
+        f" `millrace enrol collector {name} --again` makes another one"
+    )
 
 
 class Joining:
@@ -102,7 +106,8 @@ class Joining:
             case Step.CHECK:
                 self._check()
             case Step.REFUSED:
-                raise CommandError(USED if state.has_file else LOST, Exit.CONDITION)
+                text = used_text(self._joined.name) if state.has_file else LOST
+                raise CommandError(text, Exit.CONDITION)
 
     def _value(self, secret: Secret) -> str:
         if secret is not Secret.FILE:

@@ -35,12 +35,14 @@ from protocol.client.acl_admin import create_acls, delete_acls, describe_acls
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource, TopicSpec
 from protocol.client.cluster import Cluster
+from protocol.client.producer import Producer
 from protocol.client.user_admin import (
     describe_enrolments,
     describe_users,
     remove_credential,
     set_password,
 )
+from protocol.collector_report import COLLECTORS_TOPIC
 from protocol.security.acl import USER_PREFIX, AclEntry, AclFilter
 from protocol.security.scram import Mechanism
 
@@ -135,6 +137,15 @@ async def refuse_known(cluster: Cluster, names: Sequence[str]) -> None:
             f"collector {', '.join(known)} is enrolled already; `--again` makes another join file,"
             " which ends the connections of the collector that uses the name now",
             Exit.CONDITION,
+        )
+
+
+async def refuse_unknown(cluster: Cluster, name: str) -> None:
+    """Raise CommandError if this collector is not enrolled."""
+    user = user_of(name)
+    if user not in await describe_users(cluster, [user]):
+        raise CommandError(
+            f"no collector {name} is enrolled; `millrace enrol list` shows them", Exit.NOT_FOUND
         )
 
 
@@ -280,13 +291,16 @@ async def listed(cluster: Cluster, now_ms: int) -> list[dict[str, object]]:
 
 
 async def revoke(cluster: Cluster, name: str) -> None:
-    """Remove the user of a collector and its ACLs. Its connections end. Raises CommandError."""
-    user = user_of(name)
-    if user not in await describe_users(cluster, [user]):
-        raise CommandError(
-            f"no collector {name} is enrolled; `millrace enrol list` shows them", Exit.NOT_FOUND
-        )
-    await users.remove(cluster, user)
+    """Remove the user of a collector and its ACLs. Its connections end. Then remove its report, or
+    the monitor would say for a week that the collector is silent. Raises CommandError."""
+    await refuse_unknown(cluster, name)
+    await users.remove(cluster, user_of(name))
+    producer = Producer(cluster)
+    await producer.start()
+    try:
+        await producer.send_and_wait(COLLECTORS_TOPIC, None, key=name.encode())
+    finally:
+        await producer.close()
 
 
 def join_path(folder: Path, name: str) -> Path:

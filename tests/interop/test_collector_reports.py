@@ -4,13 +4,17 @@ import asyncio
 
 import pytest
 
+from appliance.enrol.mill_side import revoke
+from appliance.enrol.rights import user_of
 from monitor.asking.poller import Poller
 from monitor.state.collectors import Heard
 from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.producer import Producer
+from protocol.client.user_admin import set_password
 from protocol.collector_report import COLLECTORS_TOPIC, encode
+from protocol.security.scram import Mechanism
 from protocol.wire.compression import Codec
 from tests.harness.broker import BrokerProcess
 from tests.harness.wire import WireClient
@@ -71,6 +75,11 @@ async def play(bootstrap: str) -> None:
         read = await found()
         assert read is not None
         assert sorted(read) == ["a", "c", "d"], "one host's batch hides no other collector"
+        await set_password(cluster, user_of("c"), "password of a host", Mechanism.SHA_512)
+        await revoke(cluster, "c")
+        read = await found()
+        assert read is not None
+        assert sorted(read) == ["a", "d"]
         await Admin(cluster).delete_topics([COLLECTORS_TOPIC])
         assert await found() is None
     finally:

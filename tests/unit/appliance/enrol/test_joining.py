@@ -165,9 +165,13 @@ def test_a_used_file_is_refused(host: Host, mill: FakeMill, when: str) -> None:
     if when == "between":
         assert steps_of(run, 2) == [Step.TRY_FILE, Step.WRITE_PENDING]
     mill.secret = "of the other host"
-    with pytest.raises(CommandError, match="used, has expired or was revoked"):
+    with pytest.raises(
+        CommandError, match="join file of web-07: it was used, has expired or was revoked"
+    ):
         run.run()
-    with pytest.raises(CommandError, match="used, has expired or was revoked"):
+    with pytest.raises(
+        CommandError, match="join file of web-07: it was used, has expired or was revoked"
+    ):
         host.process().run()
     assert mill.secret == "of the other host"
     assert not host.files.has(Secret.PASSWORD)

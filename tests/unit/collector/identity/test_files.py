@@ -1,5 +1,6 @@
 """The collector's access to files: scans, handles, the lock, and the instance name."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -140,3 +141,18 @@ def test_a_data_folder_has_one_collector_and_one_name(tmp_path: Path) -> None:
         DataFolder(str(tmp_path / "data")).lock()
     folder.unlock()
     DataFolder(str(tmp_path / "data")).lock()
+
+
+def test_a_full_disk_does_not_keep_a_collector_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = DataFolder(str(tmp_path))
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "pwrite", is_full)
+        folder.lock()
+    with pytest.raises(InUse, match="pid unknown"):
+        DataFolder(str(tmp_path)).lock()
+    folder.unlock()

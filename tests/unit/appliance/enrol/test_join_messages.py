@@ -1,0 +1,75 @@
+"""The messages of `join` say what is wrong on this host and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from appliance.enrol.entering import WAY_REMEDY, MillTarget, is_accepted
+from appliance.enrol.host_files import HostFiles, Joined
+from appliance.enrol.join_file import JoinFile, encode
+from appliance.mill.home import find_home
+from appliance.mill.init import initialise
+from appliance.output import CommandError, Exit
+from protocol.client.connection import Connection
+from protocol.client.errors import BrokerUnreachable, EntryRefused
+from protocol.security.scram import Mechanism
+from tests.unit.appliance.enrol.kit import join_file
+from tests.unit.appliance.test_commands import run
+
+DAY_MS = 24 * 3_600_000
+
+
+def written(folder: Path) -> tuple[JoinFile, str]:
+    """Write a join file that has not expired. Return it and its path."""
+    join = join_file(ends_ms=time.time_ns() // 1_000_000 + DAY_MS)
+    path = folder / "web-07.join"
+    path.write_text(encode(join))
+    return join, str(path)
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "reason"),
+    [
+        (None, "has joined as db-1, and the join file is for web-07: set MILLRACE_HOME"),
+        ("other", "has joined cluster other as db-1, and the join file is for web-07 of cluster"),
+    ],
+)
+def test_the_folder_of_another_collector_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster_id: str | None, reason: str
+) -> None:
+    join, path = written(tmp_path)
+    files = HostFiles(find_home({"MILLRACE_HOME": str(tmp_path)}))
+    files.note(Joined(cluster_id or join.cluster_id, "db-1", None))
+    code, _, err = run(monkeypatch, tmp_path, "join", path)
+    assert code == Exit.CONDITION
+    assert reason in err[-1]
+
+
+def test_a_mill_with_brokers_does_not_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, path = written(tmp_path)
+    initialise(find_home({"MILLRACE_HOME": str(tmp_path)}), (1,))
+    code, _, err = run(monkeypatch, tmp_path, "join", path)
+    assert code == Exit.CONDITION
+    assert "brokers of its own" in err[-1] and "set MILLRACE_HOME" in err[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"),
+    [(BrokerUnreachable("no such name"), True), (EntryRefused("put the CA there"), False)],
+)
+def test_only_a_mill_that_cannot_be_reached_has_the_remedy_for_the_way(
+    monkeypatch: pytest.MonkeyPatch, error: BrokerUnreachable, is_told: bool
+) -> None:
+    async def refuse(*_: object, **__: object) -> Connection:
+        raise error
+
+    monkeypatch.setattr(Connection, "open", refuse)
+    target = MillTarget((("mill.example.org", 9192),), None, "collector.a", Mechanism.SHA_512)
+    with pytest.raises(CommandError) as caught:
+        asyncio.run(is_accepted(target, "secret"))
+    assert str(error) in str(caught.value)
+    assert (WAY_REMEDY in str(caught.value)) == is_told
