@@ -17,7 +17,8 @@ from protocol.collector_report import (
 )
 
 COLLECTORS_MAX = 2_000
-"""The most collectors that the monitor keeps. Beyond it, the collector goes that has been silent longest."""
+"""The most collectors that the monitor keeps. Beyond it, the collector goes that has been silent
+longest."""
 
 
 class Health(StrEnum):
