@@ -20,7 +20,7 @@ class NoMill:
     """A mill that no report reaches."""
 
     async def send(self, *_: object) -> int | None:
-        raise BrokerUnreachable("nobody listens")
+        raise BrokerUnreachable("no broker answers")
 
 
 def test_a_problem_is_logged_once_when_it_begins_and_when_it_ends(

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from monitor.site.collectors import PAGE_ROWS
+from monitor.site.collectors import PAGE_ROWS, skew_text
 from monitor.state.collectors import Heard
 from monitor.state.snapshot import Snapshot
 from monitor.views.collectors import SILENT_MS, judge
+from monitor.views.render import UNKNOWN
 from protocol.status import Problem
 from tests.unit.monitor.scene import FLOWING, HOSTILE, NOW_MS
 from tests.unit.monitor.site.test_pages import Site
@@ -77,3 +78,8 @@ def test_the_rows_of_the_api_and_the_metrics_agree(site: Site) -> None:
     details = site.client.get("/status").json()["details"]
     assert details["collectors"]["working"] == 117
     assert details["collectors_troubled"][0]["collector"] == "zz-gone"
+
+
+def test_a_difference_of_clocks_has_a_sign_only_if_it_is_one() -> None:
+    assert [skew_text(one) for one in (None, 1, -99, 0)] == [UNKNOWN, "0 s", "0 s", "0 s"]
+    assert [skew_text(one) for one in (120_000, -120_000)] == ["−2 min", "+2 min"]
