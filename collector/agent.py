@@ -75,7 +75,7 @@ class Agent:
         )
         self.handles = Handles(room_for(section.open_files))
         self.host = socket.gethostname()
-        self._addresses = Addresses(self.host)
+        self._addresses = Addresses(self.host, None if section.group is None else instance)
         self.reader = Reader(
             self.registry, self.handles, self._line_limit, self._addresses.fields_of
         )

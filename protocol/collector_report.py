@@ -14,6 +14,8 @@ from typing import Any
 from protocol.status import Problem
 
 COLLECTORS_TOPIC = "millrace.collectors"
+HOST_HEADER = "millrace.host"
+"""The header with the name of a collector that has a trust group, on each record of its lines."""
 REPORT_EVERY_MS = 10_000
 STOPPED = "stopped"
 """The state of a collector that has ended cleanly."""

@@ -71,7 +71,7 @@ def run_dry(
 def _frame(session: SparkSession, topic: str, file: str, lines: Sequence[bytes]) -> DataFrame:
     arrival = datetime.now(UTC)
     rows = [
-        (bytearray(file.encode()), bytearray(line), topic, 0, place, arrival)
+        (bytearray(file.encode()), bytearray(line), topic, 0, place, arrival, 0, None)
         for place, line in enumerate(lines)
     ]
     return session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)

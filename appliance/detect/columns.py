@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from appliance.detect.moments import is_epoch, is_moment
 from appliance.detect.seen import SeenColumn, as_text
-from stream.config.formats import COMMON_COLUMNS, FORMAT_COLUMNS, parse_address
+from stream.config.formats import FIXED_COLUMNS, FORMAT_COLUMNS, parse_address
 from stream.config.headers import column_name
 
 COLUMNS_MAX = 30
@@ -106,7 +106,7 @@ def declarations(
     kept = sorted(there, key=lambda one: (-one[1].present, len(one[0])))[:COLUMNS_MAX]
     chosen = {path for path, _ in kept}
     columns: dict[str, object] = {}
-    taken = {name.lower() for name in (*COMMON_COLUMNS, *FORMAT_COLUMNS[reader])}
+    taken = {name.lower() for name in (*FIXED_COLUMNS, *FORMAT_COLUMNS[reader])}
     for path, column in there:
         if path not in chosen:
             continue

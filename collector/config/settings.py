@@ -118,7 +118,8 @@ class CollectorSection(CollectorModel):
         pattern=r"^[a-z0-9][a-z0-9-]{0,30}$",
         description="the trust group of a collector on another host: collectors of one group share"
         " the topic `millrace.positions.<group>`. null: the topic `millrace.positions`. A collector"
-        " whose group changes reads all its files again",
+        " whose group changes reads all its files again. With a group, lines carry the collector's"
+        " name: the column `host`",
         examples=["web"],
     )
     commit_interval: DurationMs = Field(

@@ -8,15 +8,20 @@ from collector.config.input_section import InputSection
 from collector.identity.generation import Generation
 from collector.text.encode import Header, header_octets, record_overhead_max
 from collector.text.fields import Fields, fields_of
+from protocol.collector_report import HOST_HEADER
 
 UNFINISHED_HEADERS: tuple[Header, ...] = ((b"millrace.unfinished", b"1"),)
 
 
 class Addresses:
-    """Gives the records of this host their keys, headers and fields."""
+    """Gives the records of this host their keys, headers and fields.
 
-    def __init__(self, host: str):
+    `name` is the value of the header HOST_HEADER. If it is None, records do not have the header.
+    """
+
+    def __init__(self, host: str, name: str | None = None):
         self._host = host
+        self._own = () if name is None else ((HOST_HEADER.encode(), name.encode()),)
 
     def key_of(self, generation: Generation) -> bytes | None:
         """Return the key that the input's configuration gives to the records of a file."""
@@ -27,7 +32,7 @@ class Addresses:
 
     def headers_of(self, section: InputSection) -> tuple[Header, ...]:
         """Return the headers of the records of an input."""
-        return filled_in(section.headers, self._host) if section.headers else ()
+        return self._own + filled_in(section.headers, self._host) if section.headers else self._own
 
     def fields_of(self, section: InputSection) -> Fields | None:
         """Return the fields to add to the lines of an input; None if there are none."""

@@ -32,6 +32,7 @@ from stream.archive.folders import Folder, open_folder
 from stream.archive.topic_archive import TopicArchive
 from stream.config.settings import ArchiveSection
 from stream.live_configuration import LiveConfiguration, RunningConfiguration
+from stream.parse.host import headers_sql, host_sql
 from stream.quarantine.failures import error_words
 from stream.source.kafka import COLUMNS, COLUMNS_DDL, Readable, kafka_options, read_ranges
 from stream.state import ArchivedTopic, ArchiveFacts, StreamState, clock_ms
@@ -53,7 +54,10 @@ ROW_GROUP_BYTES = 32 << 20
 
 ROWS_NOTED_AT_ONCE = 1_000
 
-FILE_DDL = "key BINARY, value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP"
+# `host` is the collector's name. It is NULL in files that were written before the column existed.
+FILE_DDL = (
+    "key BINARY, value BINARY, partition INT, offset BIGINT, timestamp TIMESTAMP, host BINARY"
+)
 HOUR = "date_format(timestamp, \"yyyy-MM-dd'T'HH\") AS hour"
 
 _FAULTS = (ApiError, ClientError, Py4JError, PySparkException, OSError, ValueError)
@@ -297,7 +301,8 @@ def write_piece(
     lines = read_ranges(session, options, ranges)
     # Use one task, so that each hour becomes one file. Sort the lines, so that a reader can skip
     # row groups.
-    lines.selectExpr("key", "value", "partition", "offset", "timestamp", HOUR).coalesce(
+    host = f"{host_sql('headers')} AS host"
+    lines.selectExpr("key", "value", "partition", "offset", "timestamp", host, HOUR).coalesce(
         1
     ).sortWithinPartitions("hour", "partition", "offset").write.partitionBy("hour").option(
         "compression", "zstd"
@@ -345,7 +350,8 @@ def read_topic_archive(
         for one in ranges
     )
     lines = session.read.schema(FILE_DDL).parquet(*files).where(wanted)
-    return lines.selectExpr("*", f"'{topic}' AS topic").select(*COLUMNS)
+    made = (f"'{topic}' AS topic", "0 AS timestampType", f"{headers_sql('host')} AS headers")
+    return lines.selectExpr("*", *made).select(*COLUMNS)
 
 
 def _rows(pieces: Sequence[ArchivePiece]) -> list[archive_rows.Row]:

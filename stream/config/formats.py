@@ -8,8 +8,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Columns of every line, whatever its format.
-COMMON_COLUMNS = {"file": "string", "line": "string", "time": "timestamp"}
+# Columns of every line, whatever its format. An input's own columns cannot have these names.
+FIXED_COLUMNS = {"file": "string", "line": "string", "time": "timestamp"}
+# The collector that sent the line. An input's own column with one of these names replaces it.
+HOST_COLUMNS = {"host": "string", "collector_host": "string"}
+COMMON_COLUMNS = {**FIXED_COLUMNS, **HOST_COLUMNS}
 
 _ACCESS_COLUMNS = {
     "remote_addr": "string",
@@ -110,7 +113,7 @@ def check_column_name(name: str, line_format: str) -> None:
         raise ValueError(
             f"found column name {name!r}, expected letters, digits and _, not a digit first"
         )
-    taken = {*COMMON_COLUMNS, *FORMAT_COLUMNS[line_format]}
+    taken = {*FIXED_COLUMNS, *FORMAT_COLUMNS[line_format]}
     if name.lower() in taken:
         raise ValueError(
             f"found {name!r}, expected another name: every line has a column {name.lower()} already"

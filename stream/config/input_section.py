@@ -270,10 +270,17 @@ class ParsedInputSection(Section):
 
     def column_types(self) -> dict[str, str]:
         """Return all columns that an expression over this input can use, with their SQL types."""
-        columns = {**formats.COMMON_COLUMNS, **formats.FORMAT_COLUMNS[self.line_reader]}
+        own = self.own_columns()
+        names = {column.lower() for column in own}
+        common = formats.COMMON_COLUMNS.items()
+        return {**{column: kind for column, kind in common if column not in names}, **own}
+
+    def own_columns(self) -> dict[str, str]:
+        """Return the columns of the format and the declared columns, with their SQL types."""
+        own = dict(formats.FORMAT_COLUMNS[self.line_reader])
         for declared in self.declared():
-            columns[declared.name] = declared.type
-        return columns
+            own[declared.name] = declared.type
+        return own
 
     @property
     def line_reader(self) -> str:
@@ -287,7 +294,7 @@ class ParsedInputSection(Section):
             for name, given in (self.columns or {}).items()
         ]
         named = {column.steps[0] for column in given} | set(self.time_names())
-        names = {column.name.lower() for column in given} | {*formats.COMMON_COLUMNS}
+        names = {column.name.lower() for column in given} | {*formats.FIXED_COLUMNS}
         undeclared = []
         for field, name in self._fields():
             if field not in named and name.lower() not in names:

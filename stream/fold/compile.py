@@ -20,7 +20,6 @@ from sinks.local_time import LocalZone
 from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.config.expression import (
     bare_column,
-    column_tokens,
     quote_name,
     quote_text,
     spark_sql,
@@ -28,7 +27,9 @@ from stream.config.expression import (
 from stream.config.input_section import ParsedInputSection
 from stream.config.metrics import Metric, resolve_metrics
 from stream.config.settings import StreamSection
+from stream.fold.column_names import HOST, column_names, uses_host, wanted_columns
 from stream.parse.columns import ParsedInput, parse_input
+from stream.parse.host import host_sql
 from stream.parse.numbers import EXACT_DECIMAL, exact_decimal
 from stream.parse.texts import ColumnSql
 from stream.parse.times import TIME_REASON, plausible_time
@@ -138,7 +139,7 @@ def compile_plan(section: StreamSection) -> FoldPlan:
     """Compile the query that judges lines for all metrics of a validated section."""
     metrics = resolve_metrics(section)
     inputs = {
-        name: parse_input(name, given, _wanted(name, given, metrics))
+        name: parse_input(name, given, wanted_columns(name, given, metrics))
         for name, given in section.from_.items()
     }
     entries = {
@@ -152,30 +153,9 @@ def compile_plan(section: StreamSection) -> FoldPlan:
         for number, metric in enumerate(metrics)
     )
     columns = (*LINE_COLUMNS, *judged.items())
-    lines_sql = "\n".join(_lines_query(inputs, measured, judged, readings))
+    of_record = {HOST: valid_text(host_sql("headers"))} if uses_host(section, metrics) else {}
+    lines_sql = "\n".join(_lines_query(inputs, of_record, measured, judged, readings))
     return FoldPlan(lines_sql, columns, metrics, readings, inputs, entries)
-
-
-def column_names(name: str, given: ParsedInputSection) -> dict[str, str]:
-    """Return the name within the query for each column of an input.
-
-    The colon separates columns from the names of parsing steps, such as `json.fields`.
-    """
-    plain = {"file": "file", "line": "line", "time": f"{name}.time"}
-    return {column: plain.get(column, f"{name}:{column}") for column in given.column_types()}
-
-
-def _wanted(name: str, given: ParsedInputSection, metrics: Sequence[Metric]) -> set[str]:
-    """Return the columns of an input that any metric uses."""
-    columns = list(given.column_types())
-    wanted: set[str] = set()
-    for metric in metrics:
-        if name in metric.inputs:
-            wanted.update(metric.key)
-            for text in (metric.section.where, metric.section.value):
-                if text is not None:
-                    wanted.update(token.name for token in column_tokens(text, columns))
-    return wanted
 
 
 def _entry(metric: Metric, parsed: ParsedInput, given: ParsedInputSection) -> MetricInput:
@@ -283,11 +263,14 @@ def _measure(parsed: ParsedInput, sql: str, measured: _Columns) -> str:
 
 def _lines_query(
     inputs: Mapping[str, ParsedInput],
+    of_record: Mapping[str, str],
     measured: _Columns,
     judged: _Columns,
     readings: Sequence[MetricColumns],
 ) -> Iterator[str]:
     """Yield the parts of the query: steps from lines to judged lines, each on the previous step.
+
+    `of_record` are columns that are made of the record and not of its line.
 
     Measure the generated code before you add work per line. Spark compiles all steps into one Java
     method, and the JVM interprets a method above 8,000 bytes of bytecode unless an option forbids
@@ -298,7 +281,7 @@ def _lines_query(
     yield (
         "WITH lines AS (SELECT topic, partition, offset, timestamp AS arrival,"
         f" {valid_text('key')} AS file, value,"
-        f" {valid_text('value')} AS line{_columns(is_of)} FROM {LINES_VIEW}),"
+        f" {valid_text('value')} AS line{_columns({**of_record, **is_of})} FROM {LINES_VIEW}),"
     )
     steps: dict[str, dict[str, str]] = {}
     for number, some in enumerate(zip_longest(*(p.steps for p in parsed), fillvalue={}), 1):

@@ -20,6 +20,7 @@ from protocol.security.cluster_security import ClusterEntry
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ZERO_UUID, TopicPartition
 from sinks.rows import OffsetRange
 from stream.config.settings import StreamSection, StreamTopicSettings
+from stream.parse.host import headers_sql
 from stream.source.admission import Admission
 from stream.source.checkpoint import Offsets, decode_offsets, encode_offsets
 from stream.source.entry import entry_options
@@ -45,11 +46,22 @@ MADE_LINES = 300
 
 T = TypeVar("T")
 
-# The columns that are read from each record.
-COLUMNS_DDL = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+# The columns that are read from each record: all of Spark's Kafka source, in its order, because the
+# driver reads rows of the source without a projection (`java/SharedKafka`).
+COLUMNS = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
 )
-COLUMNS = tuple(column.split()[0] for column in COLUMNS_DDL.split(", "))
+COLUMNS_DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
+    " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
 
 # The options that only the streaming query uses. A read of some offset ranges sets others instead.
 _STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
@@ -240,6 +252,7 @@ def kafka_options(
         "kafka.fetch.max.wait.ms": str(FETCH_MAX_WAIT_MS),
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": "true",
+        "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(lines_per_batch(section, machine_bytes())),
         "maxRecordsPerPartition": str(LINES_PER_TASK),
         # Kafka's admin client waits for a dead leader until its time-out, even if another broker
@@ -366,4 +379,6 @@ def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
         "0 AS partition",
         "id AS offset",
         "current_timestamp() AS timestamp",
+        "0 AS timestampType",
+        headers_sql("X'61'") + " AS headers",
     )

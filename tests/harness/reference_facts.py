@@ -110,8 +110,7 @@ def format_input(name: str) -> ParsedInputSection | None:
 def columns_of(name: str) -> dict[str, str]:
     """Return the columns that a format has even if the user declares none."""
     given = format_input(name)
-    columns = {} if given is None else given.column_types()
-    return {column: kind for column, kind in columns.items() if column not in COMMON_COLUMNS}
+    return {} if given is None else given.own_columns()
 
 
 def format_names() -> list[str]:

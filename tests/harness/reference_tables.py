@@ -50,6 +50,8 @@ LINE_COLUMNS = {
     "file": "key of the record: the name under which the collector first saw the file",
     "line": "the whole line",
     "time": "time of the line, else of its arrival",
+    "host": "the same as `collector_host`, unless the input has its own column `host`",
+    "collector_host": "name of the collector that sent the line, if it has a `collector.group`",
 }
 """The columns of every line, whatever its format."""
 

@@ -1,8 +1,9 @@
 """A shared JVM for all tests that need Spark, and helpers that run lines through the real fold."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -23,6 +24,8 @@ from tests.harness.stream import JARS
 ARRIVAL = datetime(2026, 8, 1, 12, 0, 0, tzinfo=UTC)
 
 Line = str | bytes | None
+Headers = Sequence[tuple[str, bytes | None]] | None
+"""The headers of a record."""
 
 
 def has_connector() -> bool:
@@ -60,11 +63,15 @@ def frame(
     file: str | bytes | None = "t/t.log",
     start: int = 0,
     partition: int = 0,
+    headers: Sequence[Headers] = (None,),
 ) -> DataFrame:
-    """Return lines in the form of Spark's Kafka source. One task reads all of them."""
+    """Return lines in the form of Spark's Kafka source. One task reads all of them.
+
+    The records of the lines have these `headers` in turn.
+    """
     return (
         spark()
-        .createDataFrame(_rows(lines, topic, file, start, partition), COLUMNS_DDL)
+        .createDataFrame(_rows(lines, topic, file, start, partition, headers), COLUMNS_DDL)
         .coalesce(1)
     )
 
@@ -76,7 +83,12 @@ def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
 
 
 def _rows(
-    lines: Iterable[Line], topic: str, file: str | bytes | None, start: int, partition: int
+    lines: Iterable[Line],
+    topic: str,
+    file: str | bytes | None,
+    start: int,
+    partition: int,
+    headers: Sequence[Headers] = (None,),
 ) -> list[tuple[Any, ...]]:
     return [
         (
@@ -90,8 +102,10 @@ def _rows(
             partition,
             start + place,
             ARRIVAL,
+            0,
+            of_record,
         )
-        for place, line in enumerate(lines)
+        for place, (line, of_record) in enumerate(zip(lines, cycle(headers), strict=False))
     ]
 
 

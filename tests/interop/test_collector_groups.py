@@ -38,6 +38,7 @@ def test_collectors_of_a_group_keep_their_positions_in_a_partition_each(
                 )
     wanted = [b"%s %d" % (name.encode(), number) for number in (0, 1) for name in names]
     assert sorted(reader.values(6)) == sorted(wanted)
+    assert reader.headers == {line: [("millrace.host", line.split()[0])] for line in wanted}
 
     topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
     assert "millrace.positions" not in topics

@@ -17,6 +17,7 @@ from stream.archive import writer as archive_module
 from stream.archive.folders import HadoopFolder, LocalFolder, root_of
 from stream.archive.writer import ArchiveAway, ArchiveWriter
 from stream.config.settings import ArchiveSection, StreamSection
+from stream.parse.host import host_sql
 from stream.source.kafka import COLUMNS, ask_readable
 from stream.state import StreamState
 from tests.harness.broker import BrokerProcess
@@ -32,6 +33,11 @@ pytestmark = [
 
 TOPIC = "logs.t"
 HOUR_MS = 3_600_000
+HEADERS: list[list[tuple[str, str | bytes | None]]] = [
+    [],
+    [("millrace.host", b"web-07"), ("env", b"test")],
+    [("millrace.host", b"\xff")],
+]
 TEN_MS = 1_785_578_400_000 - 1_785_578_400_000 % HOUR_MS
 
 
@@ -79,6 +85,7 @@ class Rig:
                 key=None if number % 7 == 0 else b"t/\xfe.log",
                 partition=partition,
                 timestamp=TEN_MS + chance.randrange(3 * HOUR_MS),
+                headers=HEADERS[number % len(HEADERS)],
             )
         assert producer.flush(30) == 0
 
@@ -88,7 +95,8 @@ class Rig:
             answer.result(30)
 
     def topic(self) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """Return the records of the topic: key, value and timestamp by partition and offset."""
+        """Return the records of the topic: key, value, timestamp and name of the collector, by
+        partition and offset."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
         found: dict[tuple[int, int], tuple[Any, ...]] = {}
         for part in range(2):
@@ -97,7 +105,10 @@ class Rig:
             while sum(one == part for one, _ in found) < high - low:
                 for record in consumer.consume(1_000, 0.1):
                     key = (part, record.offset() or 0)
-                    found[key] = (record.key(), record.value(), record.timestamp()[1])
+                    found[key] = (
+                        record.key(), record.value(), record.timestamp()[1],
+                        dict(record.headers() or []).get("millrace.host"),
+                    )  # fmt: skip
         consumer.close()
         return found
 
@@ -107,9 +118,13 @@ class Rig:
         lines = self.archive.read(spark(), wanted)
         assert tuple(lines.columns) == COLUMNS
         rows = lines.selectExpr(
-            "key", "value", "topic", "partition", "offset", "unix_millis(timestamp)"
-        ).collect()
-        found = {(row[3], row[4]): (as_bytes(row[0]), as_bytes(row[1]), row[5]) for row in rows}
+            "key", "value", "topic", "partition", "offset", "unix_millis(timestamp)",
+            host_sql("headers"),
+        ).collect()  # fmt: skip
+        found = {
+            (row[3], row[4]): (as_bytes(row[0]), as_bytes(row[1]), row[5], as_bytes(row[6]))
+            for row in rows
+        }
         assert len(found) == len(rows), "no line is there twice"
         assert {row[2] for row in rows} <= {TOPIC}
         return found
@@ -161,6 +176,24 @@ def test_every_line_is_there_once_and_as_it_was(rig: Rig) -> None:
     ).isEmpty()
     assert list(rig.facts()["topics"]) == [{"topic": TOPIC, "pieces": 3, "lines": 540, "lost": 0}]
     assert rig.facts()["problem"] is None
+
+
+def test_files_without_the_column_host_are_read(rig: Rig) -> None:
+    """Earlier versions did not write the column."""
+    rig.send(30)
+    rig.look()
+    for path in rig.folder.glob("topic=*/hour=*/*.parquet"):
+        earlier = rig.folder.parent / "earlier"
+        written = spark().read.parquet(str(path)).drop("host").coalesce(1).write
+        written.mode("overwrite").parquet(str(earlier))
+        (made,) = earlier.glob("*.parquet")
+        made.replace(path)
+    rig.send(30)
+    rig.look()
+    sent = rig.topic()
+    assert rig.read((0, 0, 60)) == {
+        place: line if place[1] >= 30 else (*line[:-1], None) for place, line in sent.items()
+    }
 
 
 def test_what_retention_took_first_is_said_and_counted(rig: Rig) -> None:

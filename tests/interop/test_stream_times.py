@@ -31,7 +31,7 @@ def folding() -> Folding:
 def stamped(stamps: Sequence[datetime | None], *, in_tasks: bool) -> BatchCounts:
     """Fold lines with these timestamps, all of one file and partition. Return the counts."""
     rows = [
-        (bytearray(b"t/t.log"), bytearray(b"a=b"), "logs.t", 0, offset, at)
+        (bytearray(b"t/t.log"), bytearray(b"a=b"), "logs.t", 0, offset, at, 0, None)
         for offset, at in enumerate(stamps)
     ]
     lines = spark().createDataFrame(rows, COLUMNS_DDL).coalesce(1)

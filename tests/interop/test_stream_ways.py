@@ -38,6 +38,13 @@ pytestmark = [
 PARTITIONS = 2
 LINES_OF_PARTITION = 700
 COUNTED_S = 120.0
+HEADERS: list[list[tuple[str, str | bytes | None]]] = [
+    [],
+    [("env", b"test")],
+    [("millrace.host", b"web-1"), ("env", b"test")],
+    [("millrace.host", b"web-2")],
+]
+BY_HOST = [{"name": "by_host", "from": "t", "key": "collector_host", "measure": "count"}]
 # The parts of the lines. Most of them are numbers or times, so that every measure counts lines.
 TAME = [
     "0", "1", "7", "-7", "3.25", "-0.5", "1e3", "200", "404", "12345678901", "9007199254740993",
@@ -92,7 +99,7 @@ def test_every_way_gives_the_same_cells(
         {
             "from": {"t": {"topic": topic, "format": line_format, **given}},
             "defaults": {"windows": ["1m", "all"]},
-            "metrics": metrics(line_format),
+            "metrics": [*metrics(line_format), *BY_HOST],
         }
     )
     plan = compile_plan(section)
@@ -100,7 +107,13 @@ def test_every_way_gives_the_same_cells(
     for partition in range(PARTITIONS):
         for _ in range(LINES_OF_PARTITION):
             line = make(chance, lambda: chance.choice(TAME))
-            producer.produce(topic, line.encode(), key=f"{partition}.log", partition=partition)
+            producer.produce(
+                topic,
+                line.encode(),
+                key=f"{partition}.log",
+                partition=partition,
+                headers=chance.choice(HEADERS),
+            )
     assert producer.flush(30) == 0
     checkpoint = CheckpointFolder(tmp_path / "checkpoint")
     starts = {topic: {str(partition): 0 for partition in range(PARTITIONS)}}
@@ -122,6 +135,13 @@ def test_every_way_gives_the_same_cells(
     finally:
         query.stop()
     compare(plan, ways)
+    hosts = {
+        row.key
+        for batch in ways.batches
+        for row in batch["reference"].rows
+        if row.metric == "by_host"
+    }
+    assert hosts == {(None,), ("web-1",), ("web-2",)}
 
 
 def compare(plan: FoldPlan, ways: Ways) -> None:

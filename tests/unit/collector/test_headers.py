@@ -3,6 +3,8 @@ record."""
 
 from pathlib import Path
 
+from collector.send.addresses import Addresses
+from collector.text.encode import header_octets
 from tests.unit.collector.world import HOST, World
 
 HEADERS = {"host": "{host}", "env": "production", "where": "rack 7 of {host}"}
@@ -88,3 +90,25 @@ def test_headers_beyond_what_a_topic_takes_leave_the_brokers_to_refuse_it(tmp_pa
     world.limit = 10_000
     world.read()
     world.expect(3, new=1)
+
+
+def test_a_collector_of_a_group_names_itself_on_each_record(tmp_path: Path) -> None:
+    """Its name comes before the headers of the input, whatever the kind of the record."""
+    own = (b"millrace.host", b"web-07")
+    world = World(tmp_path, headers=HEADERS, name="web-07")
+    world.write(3, "a")
+    world.append("a", b"half")
+    world.look()
+    world.path("a").unlink()
+    world.quiet()
+    unfinished = (own, *EXPECTED, (b"millrace.unfinished", b"1"))
+    assert world.headers == [(own, *EXPECTED)] * 3 + [unfinished]
+
+
+def test_the_name_of_a_collector_leaves_a_line_less_room(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(1, "a")
+    world.look()
+    (generation,) = world.registry.generations.values()
+    named, plain = (Addresses(HOST, name).overhead_max(generation) for name in ("n" * 100, None))
+    assert named - plain == len(header_octets(((b"millrace.host", b"n" * 100),))) - 1

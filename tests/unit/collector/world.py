@@ -56,7 +56,15 @@ class World:
     `down()` and `up()`.
     """
 
-    def __init__(self, folder: Path, globs: Sequence[str] = GLOBS, **keys: object):
+    def __init__(
+        self,
+        folder: Path,
+        globs: Sequence[str] = GLOBS,
+        *,
+        name: str | None = None,
+        **keys: object,
+    ):
+        """`name` is the name in the header of each record; `keys` are those of the input."""
         self.folder = folder
         section = {"paths": [f"{folder}/{glob}" for glob in globs], "topic": "t"}
         self.made: set[str] = {DEAD_LETTERS_TOPIC}
@@ -73,7 +81,7 @@ class World:
         self.limit = BATCH_LIMIT
         self.limits: dict[str, int] = {}
         self.open_files = 64
-        self.addresses = Addresses(HOST)
+        self.addresses = Addresses(HOST, name)
         self._numbers = itertools.count(1)
         self._names = itertools.count(1)
         self.up()

@@ -235,6 +235,8 @@ def test_groups_of_a_pattern_are_columns() -> None:
         "file": "string",
         "line": "string",
         "time": "timestamp",
+        "host": "string",
+        "collector_host": "string",
         "ms": "int",
         "level": "string",
     }

@@ -131,3 +131,36 @@ def test_a_column_may_be_called_like_a_step_of_the_query(column: str) -> None:
     section = StreamSection.model_validate({"from": {"t": given}, "metrics": [metric]})
     names = [name.lower() for _, name in COLUMN.findall(compile_plan(section).lines_sql)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("given", "column", "expected"),
+    [
+        ({"format": "combined"}, "host", "collector_host"),
+        ({"format": "combined"}, "collector_host", "collector_host"),
+        ({"format": "syslog"}, "host", "t:host"),
+        ({"format": "syslog"}, "collector_host", "collector_host"),
+        ({"format": "json", "columns": {"Host": "host string"}}, "host", "t:Host"),
+        (
+            {"format": "json", "columns": {"collector_host": "x int"}},
+            "collector_host",
+            "t:collector_host",
+        ),
+        ({"format": "regex", "pattern": r"(?<host>\S+)"}, "host", "t:host"),
+        ({"format": "csv", "header": "a,host", "columns": {}}, "host", "t:host"),
+    ],
+)
+def test_an_own_column_wins_over_the_name_of_the_collector(
+    given: dict[str, Any], column: str, expected: str
+) -> None:
+    section = StreamSection.model_validate(
+        {
+            "from": {"t": {"topic": "logs.t", **given}},
+            "metrics": [{"name": "m", "from": "t", "key": column, "measure": "count"}],
+        }
+    )
+    plan = compile_plan(section)
+    (entry,) = plan.entries.values()
+    assert entry.keys == (f"`{expected}`",)
+    # The header is not read for a metric that does not need it.
+    assert ("millrace.host" in plan.lines_sql) is (expected == "collector_host")

@@ -65,7 +65,7 @@ def test_each_step_names_what_the_steps_before_have_made(line_format: str) -> No
 
 @pytest.mark.parametrize("line_format", FORMATS)
 def test_every_column_of_a_format_can_be_read(line_format: str) -> None:
-    own = {"file", "line", "time"}
+    own = {"file", "line", "time", "host", "collector_host"}
     assert parsed(line_format).columns.keys() | own == section(line_format).column_types().keys()
 
 
