@@ -112,6 +112,8 @@ def test_a_host_joins_collects_and_is_revoked(tmp_path: Path) -> None:
         host.write(range(2_000))
         with host.collector() as process:
             wait_until(lambda: counted(reader) == expected(2_000), 120, "the first lines")
+            own = [("millrace.host", b"web-07")]
+            assert reader.headers == dict.fromkeys(expected(2_000), own)
             host.write(range(2_000, 4_000))
             process.send_signal(signal.SIGKILL)
         with host.collector() as process:
