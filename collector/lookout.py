@@ -134,16 +134,21 @@ class Lookout:
         if self._watch is not None:
             await self._follow_folders(self._watch)
         self._last_scan_ms = self._clock()
-        took_ms = self._last_scan_ms - started_ms
-        # Slow scans are made rarer, so that scanning takes at most a tenth of the time.
-        self._scan_at_ms = self._last_scan_ms + max(self._interval_ms, 10 * took_ms)
+        self._scan_at_ms = self._last_scan_ms + self._wait_ms(self._last_scan_ms - started_ms)
         await self._name_unmatched()
+
+    def _wait_ms(self, took_ms: int) -> int:
+        """Return the wait after a scan. Slow scans are made rarer, so that scanning takes at most a
+        tenth of the time."""
+        return max(self._interval_ms, 10 * took_ms)
 
     async def _hold(self) -> None:
         while not self._is_known.is_set():
+            started_ms = self._clock()
             self._held.note(await asyncio.to_thread(self._walker.scan))
+            wait_ms = self._wait_ms(self._clock() - started_ms)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_known.wait(), self._interval_ms / 1000)
+                await asyncio.wait_for(self._is_known.wait(), wait_ms / 1000)
 
     async def _end_holding(self) -> None:
         holding, self._holding = self._holding, None

@@ -15,6 +15,9 @@ from collector.text.fingerprint import FileId
 
 SCANS_MAX = 100
 """The most scans that are stored. Files that only later scans find are not held."""
+SIGHTINGS_MAX = 200_000
+"""The most files of all stored scans together, because each file takes memory in each scan. The
+first scan is stored in any case."""
 
 
 class HeldFiles:
@@ -28,7 +31,7 @@ class HeldFiles:
     def note(self, scan: FolderScan) -> None:
         """Open the new files of a scan, and store the scan if at least one could be opened."""
         fresh = [seen for seen in scan.seen if seen.file not in self._files]
-        if not fresh or len(self._scans) >= SCANS_MAX:
+        if not fresh or self._is_full(len(scan.seen)):
             return
         # The files that were written last are the most likely to have unsent lines.
         fresh.sort(key=lambda seen: -seen.mtime_ns)
@@ -36,6 +39,12 @@ class HeldFiles:
         self._files.update(one.file for one in held)
         if held:
             self._scans.append(scan)
+
+    def _is_full(self, count: int) -> bool:
+        """Return True if no further scan with this number of files can be stored."""
+        stored = sum(len(scan.seen) for scan in self._scans)
+        is_large = bool(self._scans) and stored + count > SIGHTINGS_MAX
+        return is_large or len(self._scans) >= SCANS_MAX
 
     def replay(self, registry: Registry, judge: Callable[[FolderScan], object]) -> None:
         """Judge the stored scans in order. Close the files that no generation reads."""

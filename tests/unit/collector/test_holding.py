@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.identity import holding
 from collector.identity.checkpoints import decode
 from collector.identity.holding import HeldFiles
 from tests.unit.collector.world import EVENTS, World
@@ -95,3 +96,17 @@ def test_held_files_that_no_input_reads_any_more_are_closed(world: HoldingWorld)
     assert len(world.handles.by_file()) == 1
     world.handles.close_held()
     assert world.handles.by_file() == {}
+
+
+def test_scans_take_a_bounded_memory(world: HoldingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that only a scan beyond the limit finds is not held, and its lines are lost with it.
+    Files that stay are read as ever."""
+    monkeypatch.setattr(holding, "SIGHTINGS_MAX", 2)
+    world.write(10, "a")
+    world.begin_without_brokers()
+    world.write(5, "b")
+    world.note()
+    world.write(5, "b2")
+    world.path("b").unlink()
+    world.brokers_return()
+    assert sorted(world.numbers) == [*range(1, 11), *range(16, 21)]
