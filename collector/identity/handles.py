@@ -245,6 +245,15 @@ def _names(target: Path) -> Iterator[Path]:
     return itertools.chain([target], (Path(f"{target}.{n}") for n in itertools.count(1)))
 
 
+def is_at(path: str, file: FileId) -> bool:
+    """Tell whether this name, or the name to which it links, still belongs to the file."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return False
+    return FileId(found.st_dev, found.st_ino) == file
+
+
 def _is_name_of(path: Path, file: FileId) -> bool:
     found = path.lstat()
     return FileId(found.st_dev, found.st_ino) == file

@@ -7,10 +7,12 @@ order, as if it had run all the time.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from collector.identity.files import FolderScan
-from collector.identity.handles import Handles
+from collector.identity.handles import Handle, Handles, Unreadable, is_at
 from collector.identity.registry import Registry
+from collector.identity.sightings import Seen
 from collector.text.fingerprint import FileId
 
 SCANS_MAX = 100
@@ -47,12 +49,31 @@ class HeldFiles:
         return is_large or len(self._scans) >= SCANS_MAX
 
     def replay(self, registry: Registry, judge: Callable[[FolderScan], object]) -> None:
-        """Judge the stored scans in order. Close the files that no generation reads."""
+        """Judge the stored scans in order. Close the files that no generation reads.
+
+        A scan whose files all have their names is left out: the next scan finds them too. The sizes
+        in a stored scan are out of date. A smaller file would look as if it had lost lines, so they
+        are replaced by the present ones.
+        """
         for scan in self._scans:
-            judge(scan)
+            if all(is_at(one.path, one.file) for one in scan.seen):
+                continue
+            opened = self._handles.by_file()
+            judge(replace(scan, seen=tuple(_now(one, opened.get(one.file)) for one in scan.seen)))
             for generation in registry.generations.values():
                 if not generation.state.has_ended:
                     self._handles.adopt(generation.name, generation.file)
         self._handles.close_held()
         self._scans.clear()
         self._files.clear()
+
+
+def _now(seen: Seen, handle: Handle | None) -> Seen:
+    """Return a sighting with the present size and time of its open file."""
+    if handle is None:
+        return seen
+    try:
+        found = handle.look()
+    except Unreadable:
+        return seen
+    return replace(seen, size=found.size, mtime_ns=found.mtime_ns)

@@ -98,6 +98,30 @@ def test_held_files_that_no_input_reads_any_more_are_closed(world: HoldingWorld)
     assert world.handles.by_file() == {}
 
 
+@pytest.mark.parametrize("rotates", [False, True])
+def test_an_unfinished_line_that_goes_away_is_no_lost_line(
+    world: HoldingWorld, rotates: bool
+) -> None:
+    """A program shows its progress at the end of a file and takes it back. The stored scan has the
+    larger size."""
+    world.write(10, "a")
+    world.write(10, "b")
+    world.look()
+    world.down()
+    size = world.path("a").stat().st_size
+    world.append("a", b"progress " + b"." * 200)
+    world.begin_without_brokers()
+    with world.path("a").open("r+b") as file:
+        file.truncate(size)
+    world.write(1, "a")
+    if rotates:
+        world.path("b").unlink()
+        world.write(1, "b")
+    world.brokers_return()
+    assert sorted(world.numbers) == list(range(1, 23 if rotates else 22))
+    assert world.registry.counters["lost_possible"] == 0
+
+
 def test_scans_take_a_bounded_memory(world: HoldingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that only a scan beyond the limit finds is not held, and its lines are lost with it.
     Files that stay are read as ever."""
