@@ -63,8 +63,8 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_what_brokers_of_1_0_0_rc1_send_and_read_has_not_changed(released: dict[str, Any]) -> None:
     """If this test fails, do not change the old form. Add a new version of the request, or a new
-    level of the metadata log. A further tagged field is the exception: who does not know it skips
-    it (KIP-482), which the next test shows."""
+    level of the metadata log. A further tagged field is the exception: brokers that do not know it
+    skip it (KIP-482), as the next test shows."""
     present = forms(ROOT)
     sent = {name: form for name, form in released.items() if not name.startswith(NEVER_SENT)}
     assert len(sent) > 40

@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from appliance.cli import context
 from appliance.cli.app import main
 from appliance.kafka_tools import leader_election
-from appliance.mill import parts
+from appliance.mill import entry, parts
 from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, commit_offsets
 from protocol.types import TopicPartition
@@ -187,7 +187,8 @@ def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
         ],
     )
     patched.setattr(context, "mill_as_it_runs", lambda: mill)
-    patched.setattr(parts, "bootstrap_servers", lambda config, placement: cluster.bootstrap)
+    for module in (entry, parts):
+        patched.setattr(module, "bootstrap_servers", lambda config, placement: cluster.bootstrap)
     return command(0, "broker", "describe", "--json")
 
 
