@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from appliance.cli.cluster import (
     JsonOption,
     OutputFormat,
     OutputOption,
+    Row,
     TimeoutOption,
     YesOption,
     confirm,
@@ -20,14 +21,17 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
+from appliance.errors import reason_of
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.output import CommandError, Exit, counted, say, tell
 from protocol.units import format_moment_ms, parse_duration_ms
 
 if TYPE_CHECKING:
     from appliance.config.model import MillConfig
+    from appliance.enrol.join_file import JoinFile
     from appliance.enrol.mill_side import Enrolment
     from protocol.client.admin_types import TopicSpec
+    from protocol.client.cluster import Cluster
 
 TIMEOUT_S = 30.0
 NAMES_MAX = 5_000
@@ -70,7 +74,6 @@ def collector(
 ) -> None:
     """Write a join file, with which a collector on another host joins once."""
     from appliance.enrol import mill_side
-    from appliance.enrol.join_file import encode
 
     names = _names(name, names_from)
     folder = _folder(out, names_from)
@@ -78,25 +81,40 @@ def collector(
     mill = context.mill_as_it_runs()
     entry = mill_side.entry_of(mill.config, mill.home)
     specs = _topics_of(mill.config)
-    with_cluster(None, timeout, mill_side.refuse_without_super_user)
-    if not again:
-        with_cluster(None, timeout, lambda cluster: mill_side.refuse_known(cluster, names))
-    rows: list[dict[str, Any]] = []
-    for one in names:
 
-        def work(cluster: Any, wanted: str = one) -> Any:
-            return mill_side.enrol(cluster, wanted, asked, entry, specs)
+    async def work(cluster: "Cluster") -> list[Row]:
+        await mill_side.refuse_without_super_user(cluster)
+        if not again:
+            await mill_side.refuse_known(cluster, names)
+        rows = []
+        for one in names:
+            join = await mill_side.enrol(cluster, one, asked, entry, specs)
+            path = _write(folder, join)
+            rows.append({"name": one, "group": join.group, "file": path, "ends_ms": join.ends_ms})
+        return rows
 
-        join = with_cluster(None, timeout, work)
-        path = mill_side.join_path(folder, one)
-        write_atomically(path, encode(join).encode(), mode=PRIVATE)
-        rows.append({"name": one, "group": join.group, "file": str(path), "ends_ms": join.ends_ms})
+    rows = with_cluster(None, timeout, work)
     tell(_said(rows), "enrolments/1", rows, as_json)
     if note := mill_side.note_on(mill.config):
         say(f"note: {note}")
 
 
-def _said(rows: list[dict[str, Any]]) -> str:
+def _write(folder: Path, join: "JoinFile") -> str:
+    """Write a join file and return its path. Raises CommandError."""
+    from appliance.enrol.join_file import encode
+
+    path = folder / f"{join.name}.join"
+    try:
+        write_atomically(path, encode(join).encode(), mode=PRIVATE)
+    except OSError as error:
+        raise CommandError(
+            f"{path} cannot be written: {reason_of(error)}. Collector {join.name} is enrolled now,"
+            " so type the same command again with --again"
+        ) from error
+    return str(path)
+
+
+def _said(rows: list[Row]) -> str:
     ends = format_moment_ms(rows[0]["ends_ms"])
     if len(rows) > 1:
         folder = Path(rows[0]["file"]).parent
@@ -117,28 +135,35 @@ def _names(name: str | None, names_from: Path | None) -> list[str]:
 
     if (name is None) == (names_from is None):
         raise CommandError("expected either NAME or --from FILE", Exit.USAGE)
-    if names_from is None:
-        found = [name or ""]
-    else:
-        try:
-            lines = names_from.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeError) as error:
-            raise CommandError(
-                f"--from {names_from} cannot be read: {error}", Exit.USAGE
-            ) from error
-        found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-        if not 0 < len(found) <= NAMES_MAX:
-            raise CommandError(
-                f"--from {names_from}: found {counted(len(found), 'name')}, expected 1 to"
-                f" {NAMES_MAX}",
-                Exit.USAGE,
-            )
-    for one in found:
+    found = {"": name or ""} if names_from is None else _listed(names_from)
+    for place, one in found.items():
         if fault := name_fault(one):
-            raise CommandError(fault, Exit.USAGE)
-    for one, count in Counter(found).items():
+            raise CommandError(f"{place}{fault}", Exit.USAGE)
+    for one, count in Counter(found.values()).items():
         if count > 1:
             raise CommandError(f"found name {one!r} twice, expected each name once", Exit.USAGE)
+    return list(found.values())
+
+
+def _listed(names_from: Path) -> dict[str, str]:
+    """Return the names in a file, each under its place as messages begin with it. Raises
+    CommandError."""
+    try:
+        lines = names_from.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise CommandError(
+            f"--from {names_from} cannot be read: {reason_of(error)}", Exit.USAGE
+        ) from error
+    found = {
+        f"--from {names_from}, line {number}: ": line.strip()
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.strip().startswith("#")
+    }
+    if not 0 < len(found) <= NAMES_MAX:
+        count = counted(len(found), "name")
+        raise CommandError(
+            f"--from {names_from}: found {count}, expected 1 to {NAMES_MAX}", Exit.USAGE
+        )
     return found
 
 

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from appliance.config.model import MillConfig
 from appliance.config.network import bracketed, is_loopback
@@ -301,8 +300,3 @@ async def revoke(cluster: Cluster, name: str) -> None:
         await producer.send_and_wait(COLLECTORS_TOPIC, None, key=name.encode())
     finally:
         await producer.close()
-
-
-def join_path(folder: Path, name: str) -> Path:
-    """Return the path of the join file of a collector."""
-    return folder / f"{name}.join"
