@@ -207,10 +207,14 @@ def _write_config(home: Home, join: "JoinFile") -> None:
 
 
 def _target_of(join: "JoinFile", ca: str | None) -> "MillTarget":
+    """Return the mill that a join file names. Raises CommandError if its addresses are wrong."""
     from appliance.enrol.entering import MillTarget
     from protocol.client.cluster import parse_bootstrap_servers
 
-    addresses = tuple(parse_bootstrap_servers(",".join(join.addresses)))
+    try:
+        addresses = tuple(parse_bootstrap_servers(",".join(join.addresses)))
+    except ValueError as error:
+        raise CommandError(f"the join file has a wrong address: {error}", Exit.USAGE) from error
     return MillTarget(addresses, ca, join.user, join.mechanism)
 
 

@@ -23,9 +23,9 @@ from tests.unit.appliance.test_commands import run
 DAY_MS = 24 * 3_600_000
 
 
-def written(folder: Path) -> tuple[JoinFile, str]:
+def written(folder: Path, **changes: object) -> tuple[JoinFile, str]:
     """Write a join file that has not expired. Return it and its path."""
-    join = join_file(ends_ms=time.time_ns() // 1_000_000 + DAY_MS)
+    join = join_file(ends_ms=time.time_ns() // 1_000_000 + DAY_MS, **changes)
     path = folder / "web-07.join"
     path.write_text(encode(join))
     return join, str(path)
@@ -55,6 +55,17 @@ def test_a_mill_with_brokers_does_not_join(tmp_path: Path, monkeypatch: pytest.M
     code, _, err = run(monkeypatch, tmp_path, "join", path)
     assert code == Exit.CONDITION
     assert "brokers of its own" in err[-1] and "set MILLRACE_HOME" in err[-1]
+
+
+@pytest.mark.parametrize("words", [(), ("--check",)])
+@pytest.mark.parametrize("address", ["mill:99999", "[]:1"])
+def test_a_wrong_address_in_a_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], address: str
+) -> None:
+    _, path = written(tmp_path, addresses=(address,))
+    code, _, err = run(monkeypatch, tmp_path, "join", path, *words)
+    assert code == Exit.USAGE
+    assert f"the join file has a wrong address: found '{address}'" in err[-1]
 
 
 @pytest.mark.parametrize(
