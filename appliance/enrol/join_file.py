@@ -24,6 +24,8 @@ MAGIC = "millrace-join-"
 
 JOIN_BYTES_MAX = 256 << 10
 """The largest size of a join file. The CAs of a company take some kilobytes."""
+CA_CHARS_MAX = 128 << 10
+"""The most characters of the CAs in a join file. In base64 they take a third more."""
 
 LINE_LENGTH = 76
 _CRC_BYTES = 4

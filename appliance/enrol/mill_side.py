@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from appliance.config.model import MillConfig
 from appliance.config.network import bracketed, is_loopback
-from appliance.enrol.join_file import JoinFile
+from appliance.enrol.join_file import CA_CHARS_MAX, JoinFile
 from appliance.enrol.rights import (
     GROUP_DEFAULT,
     TOPICS_DEFAULT,
@@ -118,13 +118,21 @@ def _ca_of(config: MillConfig, home: Home) -> str | None:
         return None
     path = home.data / "ca.pem" if tls.ca is None else home.folder / tls.ca
     try:
-        return path.read_text()
+        # Certificates in PEM format are ASCII. The notes between them can have any encoding.
+        found = path.read_text(encoding="ascii", errors="ignore")
     except OSError as error:
         raise CommandError(
             f"the CA of the brokers cannot be read: {path}: {error.strerror}; "
             "`./millrace up` makes it",
             Exit.CONDITION,
         ) from error
+    if len(found) > CA_CHARS_MAX:
+        raise CommandError(
+            f"{path} has {len(found)} characters, and a join file takes {CA_CHARS_MAX}: write a"
+            " file that has only the CAs of the brokers into network.tls.ca",
+            Exit.CONDITION,
+        )
+    return found
 
 
 async def refuse_known(cluster: Cluster, names: Sequence[str]) -> None:

@@ -10,13 +10,25 @@ import zlib
 import pytest
 
 from appliance.enrol.host_config import config_text
-from appliance.enrol.join_file import JoinFileFault, check_time, encode, parse
+from appliance.enrol.join_file import (
+    CA_CHARS_MAX,
+    JOIN_BYTES_MAX,
+    JoinFileFault,
+    check_time,
+    encode,
+    parse,
+)
 from tests.unit.appliance.enrol.kit import CANARY, ENDS_MS, join_file
 
 
 def test_what_is_written_is_read() -> None:
     for join in (join_file(), join_file(ca=None, addresses=("[::1]:9192",))):
         assert parse(encode(join)) == join
+
+
+def test_a_host_reads_a_file_with_the_most_cas() -> None:
+    line = "a" * 64 + "\n"
+    assert len(encode(join_file(ca=line * (CA_CHARS_MAX // len(line))))) < JOIN_BYTES_MAX
 
 
 def test_a_file_can_be_pasted() -> None:

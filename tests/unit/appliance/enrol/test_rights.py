@@ -9,6 +9,7 @@ import yaml
 
 from appliance.config.load import load
 from appliance.config.model import MillConfig
+from appliance.enrol.join_file import CA_CHARS_MAX
 from appliance.enrol.mill_side import entry_of, note_on
 from appliance.enrol.rights import (
     CollectorRights,
@@ -161,9 +162,9 @@ def test_the_addresses_and_the_ca_of_a_mill(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="CA of the brokers cannot be read"):
         entry_of(config, home)
     home.data.mkdir()
-    (home.data / "ca.pem").write_text("the CA")
+    (home.data / "ca.pem").write_bytes(b"the CA\n" + "Büro".encode("latin-1"))
     entry = entry_of(config, home)
-    assert entry.ca == "the CA"
+    assert entry.ca == "the CA\nBro", "only the certificates matter"
     assert entry.addresses == (
         "mill.example:9192",
         "mill.example:9193",
@@ -172,6 +173,9 @@ def test_the_addresses_and_the_ca_of_a_mill(tmp_path: Path) -> None:
         "[::1]:9193",
         "[::1]:9194",
     )
+    (home.data / "ca.pem").write_text("a" * (CA_CHARS_MAX + 1))
+    with pytest.raises(CommandError, match="a join file takes 131072"):
+        entry_of(config, home)
 
 
 @pytest.mark.parametrize(
