@@ -198,20 +198,13 @@ async def enrol(
     if gone := [AclFilter(*one) for one in present if one not in wanted]:
         await delete_acls(cluster, gone)
     await create_acls(cluster, wanted)
-    for mechanism in (await describe_users(cluster, [user])).get(user, {}):
+    ends = (await describe_enrolments(cluster, [user])).get(user, {})
+    for mechanism in ends:
         if mechanism is not MECHANISM:
             await remove_credential(cluster, user, mechanism)
-    before = (await describe_enrolments(cluster, [user])).get(user, {}).get(MECHANISM, 0)
     secret = secrets.token_urlsafe(SECRET_BYTES)
     await set_password(cluster, user, secret, MECHANISM, enrolment_ms=asked.valid_ms)
-    ends_ms = await _end_of(cluster, user, before)
-    if ends_ms is None:
-        await users.remove(cluster, user)
-        raise CommandError(
-            "the brokers did not store the end of the join file, so no host was enrolled: restart"
-            " brokers of an earlier version with this one first (`./millrace upgrade`)",
-            Exit.CONDITION,
-        )
+    ends_ms = await _new_end(cluster, name, ends.get(MECHANISM))
     count = len(names_of([*await describe_users(cluster)]))
     return JoinFile(
         cluster_id=cluster.current.cluster_id or "",
@@ -228,19 +221,35 @@ async def enrol(
     )
 
 
-async def _end_of(cluster: Cluster, user: str, before: int) -> int | None:
-    """Return the wall time in milliseconds at which a new join file expires; None if the brokers
-    have written a lasting credential. `before` is the end of an earlier join file, or 0.
+async def _new_end(cluster: Cluster, name: str, before: int | None) -> int:
+    """Return the wall time in milliseconds at which a new join file expires. `before` is the end of
+    the credential that it replaces: 0 for a lasting one, and None if there was none.
 
-    The broker that answers can be behind the controller, so this asks until it has caught up.
+    The broker that answers can be behind the controller, so this asks until it has caught up. A
+    controller of an earlier version writes a lasting credential, so the user is removed again.
+    Raises CommandError.
     """
+    user = user_of(name)
+    shown = before
     for attempt in range(LOOKS_MAX):
         if attempt:
             await asyncio.sleep(LOOK_EVERY_S)
-        found = (await describe_enrolments(cluster, [user])).get(user, {})
-        if (ends_ms := found.get(MECHANISM, 0)) and ends_ms != before:
-            return ends_ms
-    return None
+        shown = (await describe_enrolments(cluster, [user])).get(user, {}).get(MECHANISM)
+        if shown and shown != before:
+            return shown
+    if shown == 0 and before != 0:
+        await users.remove(cluster, user)
+        raise CommandError(
+            "the brokers did not store the end of the join file, so no host was enrolled: restart"
+            " brokers of an earlier version with this one first (`./millrace upgrade`)",
+            Exit.CONDITION,
+        )
+    raise CommandError(
+        f"the brokers do not show the new secret of collector {name}: type the same command again"
+        " with --again. If that does not help, brokers of an earlier version run: restart them with"
+        " this one (`./millrace upgrade`)",
+        Exit.TIMEOUT,
+    )
 
 
 async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:
