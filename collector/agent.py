@@ -31,7 +31,7 @@ from collector.send.lag_watch import LagWatch
 from collector.send.outbox import SendQueues
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
-from collector.send.rights import NotAllowed
+from collector.send.rights import NotAllowed, transactional_id_of
 from collector.send.tenure import Tenure, start_wait
 from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import ForwardClock
@@ -69,7 +69,7 @@ class Agent:
         self.clock = clock
         self.state = PartState.STARTING
         self.is_ready = False
-        self.brokers = Brokers(settings, f"millrace-collector-{instance}")
+        self.brokers = Brokers(settings, transactional_id_of(instance))
         self.registry = Registry(
             section.inputs, settings.home, lambda: uuid.uuid4().hex[:GENERATION_DIGITS]
         )

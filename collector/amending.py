@@ -27,6 +27,7 @@ from collector.naming import is_meant
 from collector.send.claims import Claim
 from collector.send.positions import Records
 from collector.send.producer import Brokers
+from collector.send.rights import transactional_id_of
 from collector.send.topic_access import START_TIMEOUT_MS
 from collector.status import shown
 from collector.text.fingerprint import FileId
@@ -105,9 +106,7 @@ async def _amend(
     *,
     execute: bool,
 ) -> dict[str, object]:
-    brokers = Brokers(
-        settings, f"millrace-collector-{instance}" if execute else "millrace-collector"
-    )
+    brokers = Brokers(settings, transactional_id_of(instance) if execute else "millrace-collector")
     try:
         await brokers.reach()
         if execute:

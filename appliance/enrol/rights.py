@@ -15,8 +15,9 @@ from collector.config.input_section import (
     GROUP_POSITIONS_PREFIX,
     check_input_topic,
 )
-from collector.config.settings import COMMIT_MS, READER_GROUP
+from collector.config.settings import COMMIT_MS, COMMIT_MS_MAX, GROUP_NAME, READER_GROUP
 from collector.send.position_topics import GROUP_PARTITIONS, positions_topic
+from collector.send.rights import transactional_id_of
 from collector.send.topics import POSITIONS_SETTINGS, REPORTS_SETTINGS
 from protocol.client.admin_types import TopicSpec
 from protocol.collector_report import COLLECTORS_TOPIC
@@ -33,7 +34,7 @@ from protocol.security.scram import Mechanism
 
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,52}")
 NAME_EXPECTED = "1 to 53 small letters, digits, dots and hyphens, the first a letter or digit"
-GROUP = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+GROUP = re.compile(GROUP_NAME)
 GROUP_EXPECTED = "1 to 31 small letters, digits and hyphens, the first a letter or digit"
 
 GROUP_DEFAULT = "hosts"
@@ -41,7 +42,6 @@ TOPICS_DEFAULT = "logs."
 """The beginning of the names of the topics that a collector may write by default."""
 
 COMMIT_MS_PER_COLLECTOR = 5
-COMMIT_MS_MAX = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +129,10 @@ def acls_of(name: str, rights: CollectorRights) -> list[AclEntry]:
 
     return [
         *(allowed(AclResource.TOPIC, *one) for one in topics),
-        allowed(AclResource.TRANSACTIONAL_ID, transactional_id(name), literal, write),
+        allowed(AclResource.TRANSACTIONAL_ID, transactional_id_of(name), literal, write),
         # The collector holds old lines back while this group is behind.
         allowed(AclResource.GROUP, READER_GROUP, literal, AclOperation.DESCRIBE),
     ]
-
-
-def transactional_id(name: str) -> str:
-    """Return the transactional id under which a collector writes."""
-    return f"millrace-collector-{name}"
 
 
 def rights_in(entries: Iterable[AclEntry]) -> CollectorRights | None:

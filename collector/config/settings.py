@@ -37,6 +37,7 @@ READER_GROUP = "millrace-stream"
 # most bytes that one read takes from a file while other files write live lines
 SHARED_BLOCK_BYTES = 128 << 10
 COMMIT_MS = 25  # default of `commit_interval`, and its smallest value
+COMMIT_MS_MAX = 60_000  # largest value of `commit_interval`
 BACKFILL_COMMIT_MS = 1_000  # longest wait for the commit of lines from files that are far behind
 COMMIT_SHARE = 4  # a transaction ends when it holds this fraction (1/n) of in_flight_bytes
 STUCK_MS = 5_000  # a transaction whose batches are unanswered for so long is aborted and sent again
@@ -56,6 +57,9 @@ STATUS_FILES_MAX = 1_000  # most files that the status lists; the totals count a
 STATUS_UNMATCHED_MAX = 10  # most named files that no input matches; the total counts all of them
 HELD_BYTES_WARN = 1 << 30  # a problem is reported if deleted files that are open take so much
 STATUS_LOST_MAX = 100  # most named files with possibly lost lines; the counter counts all
+
+GROUP_NAME = r"[a-z0-9][a-z0-9-]{0,30}"
+"""The regular expression of the names of trust groups."""
 
 
 def _default_inputs() -> tuple[InputSection, ...]:
@@ -115,7 +119,7 @@ class CollectorSection(CollectorModel):
     )
     group: str | None = Field(
         default=None,
-        pattern=r"^[a-z0-9][a-z0-9-]{0,30}$",
+        pattern=f"^{GROUP_NAME}$",
         description="the trust group of a collector on another host: collectors of one group share"
         " the topic `millrace.positions.<group>`. null: the topic `millrace.positions`. A collector"
         " whose group changes reads all its files again. With a group, lines carry the collector's"
@@ -125,7 +129,7 @@ class CollectorSection(CollectorModel):
     commit_interval: DurationMs = Field(
         default=COMMIT_MS,
         ge=COMMIT_MS,
-        le=60_000,
+        le=COMMIT_MS_MAX,
         description="shortest time between two commits of live lines. With many collectors a longer"
         " time saves requests: 5 ms for each collector",
         examples=["5s"],

@@ -19,6 +19,11 @@ class NotAllowed(ClientError):
     """
 
 
+def transactional_id_of(instance: str) -> str:
+    """Return the transactional id under which the collector of this name writes."""
+    return f"millrace-collector-{instance}"
+
+
 def denial_of(error: BaseException | None) -> ErrorCode | None:
     """Return the code of a denial that an error or one of its causes has; None without denial."""
     while error is not None:
