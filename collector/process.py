@@ -29,13 +29,13 @@ from collector.progress import reporter
 from collector.status import metrics, part_status, report_of
 from collector.timing.clock import ForwardClock
 from protocol.log import configure, fields
+from protocol.status import EXIT_FENCED
 from protocol.status_http import StatusServer
 
 EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_SETTINGS = 2
 EXIT_UNREACHABLE = 5
-EXIT_FENCED = 75
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,10 @@ VERSION = "1.0.0-rc1"
 SCHEMA = "status/1"
 STATUS_BYTES_MAX = 8 * 1024 * 1024
 
+EXIT_FENCED = 75
+"""The exit code of a part that ended because another process has taken its place. A part that is
+started again after it would end that process in turn, without end."""
+
 _READ_BYTES = 64 * 1024
 
 

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
+from protocol.status import EXIT_FENCED
 from protocol.units import parse_duration_ms
 from sinks.errors import DefinitionChanged, FencedWriter, LedgerMismatch, SinkUnavailable
 from stream.archive.folders import root_of
@@ -70,7 +71,6 @@ from stream.threads import ThreadKeeper
 EXIT_STOPPED = 0
 EXIT_CRASHED = 1
 EXIT_SETTINGS = 2
-EXIT_FENCED = 75
 
 RETRY_S = (0.5, 5.0)
 WATCH_S = 0.1

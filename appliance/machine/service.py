@@ -6,6 +6,8 @@ This module is pure: it gets facts and returns text. docs/decisions/0081 explain
 from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.status import EXIT_FENCED
+
 MARK = (
     "# Written by `millrace install-service`; written anew by it, so changes belong in a drop-in."
 )
@@ -24,10 +26,6 @@ STOP_MARGIN_S = 30
 NEVER_AGAIN = (2, 3)
 """The exit codes after which another start would fail too: a fault in the file, or an unmet
 condition."""
-
-FENCED = 75
-"""The exit code of a collector that another collector of the same name has replaced. If both were
-restarted, they would replace each other without end."""
 
 
 class PathNotFit(ValueError):
@@ -105,7 +103,7 @@ def _collects(service: Service) -> list[str]:
         "RestartSec=5",
         "# After these codes another start would fail too: a fault in the file, an unmet",
         "# condition, or another collector that has the same name.",
-        f"RestartPreventExitStatus={' '.join(map(str, (*NEVER_AGAIN, FENCED)))}",
+        f"RestartPreventExitStatus={' '.join(map(str, (*NEVER_AGAIN, EXIT_FENCED)))}",
         "StandardOutput=journal",
         "StandardError=journal",
     ]

@@ -38,11 +38,11 @@ from appliance.supervisor.effects import (
 from appliance.supervisor.one_part import PROBE_STARTING_MS
 from appliance.supervisor.part_state import PartEntry
 from appliance.supervisor.turns import IN_SYNC_MS, RestartTurns
+from protocol.status import EXIT_FENCED
 
 PROBE_HEALTHY_MS = 2_000
 
 EXIT_SETTINGS = 2
-EXIT_FENCED = 75
 
 
 class Supervisor:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from collector.process import EXIT_FENCED
 from collector.send.position_topics import GROUP_PARTITIONS, group_partition, positions_topic
 from protocol.collector_report import COLLECTORS_TOPIC, FENCED, STOPPED, CollectorReport, decode
+from protocol.status import EXIT_FENCED
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, Read, TopicReader, inputs
 from tests.harness.wait import wait_until
