@@ -1,9 +1,10 @@
 """The listeners of a mill that other machines can reach, for `up`, `status` and `doctor`."""
 
 from appliance.checks.startup import Check, CheckLevel
-from appliance.config.network import bracketed, is_loopback
+from appliance.config.network import is_loopback
 from appliance.mill.parts import NET_SETTING
 from appliance.mill.settings import Mill
+from protocol.security.address import bracketed
 
 WHAT = "open to other machines"
 

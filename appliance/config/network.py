@@ -25,11 +25,6 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
-def bracketed(host: str) -> str:
-    """Return a host as it is written before a port: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host
-
-
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Parse an IP address. Return None if the text is not one.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.config.model import MillConfig
-from appliance.config.network import bracketed, is_loopback
+from appliance.config.network import is_loopback
 from appliance.enrol.join_file import CA_CHARS_MAX, JoinFile
 from appliance.enrol.rights import (
     GROUP_DEFAULT,
@@ -43,6 +43,7 @@ from protocol.client.user_admin import (
 )
 from protocol.collector_report import COLLECTORS_TOPIC
 from protocol.security.acl import USER_PREFIX, AclEntry, AclFilter
+from protocol.security.address import bracketed
 from protocol.security.scram import Mechanism
 
 SECRET_BYTES = 32

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from appliance.kafka_tools.base import parse_properties
 from appliance.output import CommandError, Exit
+from protocol.security.address import bracketed
 from protocol.types import Uuid, uuid_from_base64
 
 NODE_ID = "node.id"
@@ -40,8 +41,7 @@ class ControllerEndpoint:
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{bracketed(self.host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

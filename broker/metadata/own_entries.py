@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from broker.config import BrokerConfig
 from broker.settings import ConfigType, Setting
+from protocol.security.address import bracketed
 from protocol.security.scram import MECHANISMS
 
 OwnValue = str | None
@@ -41,8 +42,7 @@ def _security_protocols(config: BrokerConfig) -> str:
 
 
 def _url(name: str, host: str, port: int) -> str:
-    # An IPv6 address contains colons.
-    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
+    return f"{name}://{bracketed(host)}:{port}"
 
 
 def _row(key: str, kind: ConfigType, why: str) -> Setting:

@@ -20,6 +20,7 @@ from broker.real.warmer import Warmer
 from broker.storage.errors import DiskError
 from broker.world import End, Receiver
 from protocol.log import fields
+from protocol.security.address import bracketed
 from protocol.wire.frame import FrameBuffer
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class SocketLink(asyncio.BufferedProtocol):
         # comes to a listener on `::`.
         host = str(name[0])
         host = self.peer_host = host.removeprefix(IPV4_AS_IPV6) if "." in host else host
-        self.peer = f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
+        self.peer = f"{bracketed(host)}:{name[1]}"
         fd = transport.get_extra_info("socket").fileno()
         try:
             own_fd = os.dup(fd)

@@ -32,6 +32,7 @@ from protocol.log import fields
 from protocol.messages.api import ApiKey, response_class
 from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.headers import decode_response_header, encode_request_chunks
+from protocol.security.address import bracketed
 from protocol.status import VERSION
 from protocol.wire.frame import FrameBuffer
 from protocol.wire.schema import Message
@@ -120,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises BrokerUnreachable if that does not succeed within `timeout_ms`.
         """
-        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        peer = f"{bracketed(host)}:{port}"
         connection = cls(
             peer, client_id, response_bytes_max=response_bytes_max, in_flight_max=in_flight_max
         )

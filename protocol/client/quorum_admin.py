@@ -17,6 +17,7 @@ from protocol.messages.voters import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
+from protocol.security.address import bracketed
 from protocol.types import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def quorum_in(response: DescribeQuorumResponse) -> QuorumInfo:
         tuple(map(_replica, found.observers)),
         {
             node.node_id: tuple(
-                f"{one.name}://{_bracketed(one.host)}:{one.port}" for one in node.listeners
+                f"{one.name}://{bracketed(one.host)}:{one.port}" for one in node.listeners
             )
             for node in response.nodes
         },
@@ -173,7 +174,3 @@ def _replica(state: QuorumReplicaState) -> QuorumReplica:
 
 def _known(value: int) -> int | None:
     return value if value >= 0 else None
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

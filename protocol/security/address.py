@@ -1,4 +1,4 @@
-"""IP addresses of clients, in the one form in which they are compared.
+"""IP addresses as texts: the one form in which they are compared, and the form before a port.
 
 This module is pure.
 """
@@ -20,6 +20,11 @@ def normal_host(host: str) -> str:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return str(address)
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def is_address(host: str) -> bool:
