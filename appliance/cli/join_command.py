@@ -44,6 +44,8 @@ def join(
         raise CommandError("a host joins without containers", Exit.CONDITION)
     if file is not None and renew:
         raise CommandError("--renew needs no join file", Exit.USAGE)
+    if check and renew:
+        raise CommandError("expected either --check or --renew", Exit.USAGE)
     if file is None and not (renew or check):
         raise CommandError(
             "expected a join file; `millrace enrol collector NAME` at the mill writes it",

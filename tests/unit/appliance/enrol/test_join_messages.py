@@ -84,3 +84,28 @@ def test_only_a_mill_that_cannot_be_reached_has_the_remedy_for_the_way(
         asyncio.run(is_accepted(target, "secret"))
     assert str(error) in str(caught.value)
     assert (WAY_REMEDY in str(caught.value)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "expected a join file"),
+        (("web-07.join", "--renew"), "--renew needs no join file"),
+        (("--check", "--renew"), "expected either --check or --renew"),
+        (("missing",), "missing cannot be read: No such file"),
+    ],
+)
+def test_wrong_options_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], reason: str
+) -> None:
+    code, _, err = run(monkeypatch, tmp_path, "join", *words)
+    assert (code, reason in err[-1]) == (Exit.USAGE, True), err
+
+
+@pytest.mark.parametrize("words", [("join", "--check"), ("join", "--renew"), ("collector", "run")])
+def test_a_host_that_has_not_joined_is_told_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    code, _, err = run(monkeypatch, tmp_path, *words)
+    assert code == Exit.CONDITION
+    assert "this host has not joined a mill: `millrace join FILE` does" in err[-1]
