@@ -23,15 +23,14 @@ def run_alone(
 
     home = context.home()
     files = HostFiles(home)
-    mill = joined_mill(files)
+    mill, known = joined_mill(files)
     if files.has(Secret.PENDING):
         raise CommandError(
             "`millrace join` was interrupted: type the same command again, or"
             " `millrace join --renew` if the join file is gone",
             Exit.CONDITION,
         )
-    known, machine_id = files.joined(), files.machine_id()
-    assert known is not None, "checked by joined_mill"
+    machine_id = files.machine_id()
     if known.machine_id != machine_id:
         if not again:
             raise CommandError(

@@ -20,7 +20,7 @@ from protocol.units import format_moment_ms
 
 if TYPE_CHECKING:
     from appliance.enrol.entering import MillSeen, MillTarget
-    from appliance.enrol.host_files import HostFiles
+    from appliance.enrol.host_files import HostFiles, Joined
     from appliance.enrol.join_file import JoinFile
     from appliance.mill.settings import Mill
 
@@ -63,12 +63,12 @@ def join(
             with files.locked():
                 _join(files, parsed, file, as_json)
         return
-    target = _joined_target(files)
+    mill, known = joined_mill(files)
     if check:
-        _check_joined(files, target, as_json)
+        _check_joined(files, _configured_target(mill), known, as_json)
     else:
         with files.locked():
-            _renew(files, target, as_json)
+            _renew(files, _configured_target(mill), known, as_json)
 
 
 def _read(file: str) -> "JoinFile":
@@ -94,13 +94,13 @@ def _read(file: str) -> "JoinFile":
 
 def _refuse_other_mill(files: "HostFiles", join: "JoinFile") -> None:
     """Raise CommandError if this folder belongs to another cluster."""
-    own, known = files.mill_id(), files.joined()
-    if own is not None:
+    if files.has_brokers():
         raise CommandError(
-            f"{files.folder.parents[2]} is the folder of a mill with brokers of its own, and a host"
+            f"{context.home().folder} is the folder of a mill with brokers of its own, and a host"
             " that joins needs a folder without them: set MILLRACE_HOME to another folder",
             Exit.CONDITION,
         )
+    known = files.joined()
     if known is not None and (known.cluster_id, known.name) != (join.cluster_id, join.name):
         before, found = f"as {known.name}", join.name
         if known.cluster_id != join.cluster_id:
@@ -237,13 +237,12 @@ def _check_with_file(join: "JoinFile", as_json: bool) -> None:
     _tell(["the join file is valid, and nothing was changed"], seen, join.name, as_json)
 
 
-def _joined_target(files: "HostFiles") -> "MillTarget":
-    """Return the mill of a host that has joined. Raises CommandError."""
+def _configured_target(mill: "Mill") -> "MillTarget":
+    """Return the listeners and the user in the configuration of a host that has joined."""
     from appliance.enrol.entering import MillTarget
     from protocol.client.cluster import parse_bootstrap_servers
     from protocol.security.scram import MECHANISMS
 
-    mill = joined_mill(files)
     cluster = mill.config.cluster
     security = cluster.security
     assert security is not None and security.user is not None, "checked by joined_mill"
@@ -255,8 +254,9 @@ def _joined_target(files: "HostFiles") -> "MillTarget":
     )
 
 
-def joined_mill(files: "HostFiles") -> "Mill":
-    """Return the configuration of a host that has joined. Raises CommandError."""
+def joined_mill(files: "HostFiles") -> "tuple[Mill, Joined]":
+    """Return the configuration of a host that has joined, and the record of it. Raises
+    CommandError."""
     known = files.joined()
     if known is None:
         raise CommandError(
@@ -271,14 +271,12 @@ def joined_mill(files: "HostFiles") -> "Mill":
             f"{mill.home.config_file} has no cluster.security with a user, as `join` writes it",
             Exit.CONDITION,
         )
-    return mill
+    return mill, known
 
 
-def _renew(files: "HostFiles", target: "MillTarget", as_json: bool) -> None:
+def _renew(files: "HostFiles", target: "MillTarget", known: "Joined", as_json: bool) -> None:
     from appliance.enrol.joining import Joining
 
-    known = files.joined()
-    assert known is not None, "checked by joined_mill"
     joining = Joining(files, target, None, lambda: None, joined=known, has_config=True, renews=True)
     with waiting("making another password"):
         joining.run()
@@ -287,15 +285,13 @@ def _renew(files: "HostFiles", target: "MillTarget", as_json: bool) -> None:
     _tell(words, joining.seen, known.name, as_json)
 
 
-def _check_joined(files: "HostFiles", target: "MillTarget", as_json: bool) -> None:
+def _check_joined(files: "HostFiles", target: "MillTarget", known: "Joined", as_json: bool) -> None:
     import asyncio
 
     from appliance.enrol.entering import SecretRefused, look
     from appliance.enrol.joining import LOST
     from appliance.enrol.plan import Secret
 
-    known = files.joined()
-    assert known is not None, "checked by joined_mill"
     try:
         with waiting("asking the mill"):
             seen = asyncio.run(look(target, files.read(Secret.PASSWORD)))

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,12 +112,9 @@ class HostFiles:
         pending.replace(self.folder / _FILES[Secret.PASSWORD])
         sync_folder(self.folder)
 
-    def mill_id(self) -> str | None:
-        """Return the cluster id if this folder has brokers of its own; else None."""
-        for path in sorted(self._home.secrets.glob("broker-*/cluster_id")):
-            with suppress(OSError):
-                return path.read_text().strip()
-        return None
+    def has_brokers(self) -> bool:
+        """Return True if this folder is that of a mill with brokers of its own."""
+        return any(self._home.secrets.glob("broker-*/cluster_id"))
 
     def _make_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
