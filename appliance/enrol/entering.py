@@ -22,6 +22,9 @@ from protocol.security.scram import Mechanism
 
 CLIENT_ID = "millrace-join"
 TIMEOUT_MS = 10_000
+LOGINS_MAX = 10
+"""The most logins at one broker that refuses the secret which another broker has accepted."""
+LOGIN_EVERY_S = 0.5
 WAY_REMEDY = (
     "; check that the mill runs and is open (`./millrace status` there), that its name leads to it"
     " from here, and that no firewall closes the port"
@@ -177,8 +180,27 @@ async def dial_all(
     cannot reach."""
     unreachable = []
     for node_id, (host, port) in sorted(advertised.items()):
-        try:
-            (await _open(target, (host, port), secret)).close()
-        except BrokerUnreachable as error:
-            unreachable.append(UnreachableBroker(node_id, f"{host}:{port}", str(error)))
+        reason = await _fault_of(target, (host, port), secret)
+        if reason is not None:
+            unreachable.append(UnreachableBroker(node_id, f"{host}:{port}", reason))
     return unreachable
+
+
+async def _fault_of(target: MillTarget, address: Address, secret: str) -> str | None:
+    """Return why this host cannot log in at a broker; None if it can.
+
+    A broker can learn of a new password later than the others, so a refused login is repeated.
+    """
+    reason = None
+    for attempt in range(LOGINS_MAX):
+        if attempt:
+            await asyncio.sleep(LOGIN_EVERY_S)
+        try:
+            (await _open(target, address, secret)).close()
+        except LoginRefused as error:
+            reason = str(error)
+        except BrokerUnreachable as error:
+            return str(error)
+        else:
+            return None
+    return reason

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.enrol.entering import WAY_REMEDY, MillTarget, is_accepted
+from appliance.enrol import entering
+from appliance.enrol.entering import WAY_REMEDY, MillTarget, UnreachableBroker, is_accepted
 from appliance.enrol.host_files import HostFiles, Joined
 from appliance.enrol.join_file import JoinFile, encode
 from appliance.mill.home import find_home
@@ -16,6 +17,7 @@ from appliance.mill.init import initialise
 from appliance.output import CommandError, Exit
 from protocol.client.connection import Connection
 from protocol.client.errors import BrokerUnreachable, EntryRefused
+from protocol.client.login import LoginRefused
 from protocol.security.scram import Mechanism
 from tests.unit.appliance.enrol.kit import join_file
 from tests.unit.appliance.test_commands import run
@@ -84,6 +86,29 @@ def test_only_a_mill_that_cannot_be_reached_has_the_remedy_for_the_way(
         asyncio.run(is_accepted(target, "secret"))
     assert str(error) in str(caught.value)
     assert (WAY_REMEDY in str(caught.value)) == is_told
+
+
+@pytest.mark.parametrize(
+    ("refusals", "is_lost"), [(0, False), (entering.LOGINS_MAX - 1, False), (99, True)]
+)
+def test_a_broker_that_does_not_know_a_new_password_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, is_lost: bool
+) -> None:
+    left = refusals
+
+    async def dial(host: str, port: int, **_: object) -> Connection:
+        nonlocal left
+        if port == 9193 and left:
+            left -= 1
+            raise LoginRefused("refused the login")
+        return Connection("peer", "test")
+
+    monkeypatch.setattr(Connection, "open", dial)
+    monkeypatch.setattr(entering, "LOGIN_EVERY_S", 0)
+    advertised = {1: ("mill", 9192), 2: ("mill", 9193)}
+    target = MillTarget((("mill", 9192),), None, "collector.a", Mechanism.SHA_512)
+    lost = asyncio.run(entering.dial_all(target, "secret", advertised))
+    assert lost == ([UnreachableBroker(2, "mill:9193", "refused the login")] if is_lost else [])
 
 
 @pytest.mark.parametrize(
