@@ -72,7 +72,6 @@ class CollectorReports:
                 if error.next_offset is None:
                     raise
                 # A captured host can write such a batch, which must not hide other collectors.
-                self._memory.unreadable += 1
                 fetcher.seek(error.tp, error.next_offset)
                 continue
             for batch in batches:

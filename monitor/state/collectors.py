@@ -1,8 +1,7 @@
 """The collectors of other hosts, as their reports describe them.
 
 This module is pure. A report is what the collector says of itself. Only its time comes from the
-brokers. `views/collectors` judges the reports. Times are Unix
-milliseconds.
+brokers. `views/collectors` judges the reports. Times are Unix milliseconds.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,8 @@ from protocol.collector_report import (
 )
 
 COLLECTORS_MAX = 2_000
-"""The most collectors that the monitor keeps. If there are more, it drops the collector
-whose last report is the oldest."""
+"""The most collectors that the monitor keeps. If there are more, it drops the collector whose last
+report is the oldest."""
 
 
 class Health(StrEnum):
@@ -75,10 +74,10 @@ class ReportMemory:
     """The last report of each collector. It is filled record by record."""
 
     heard: dict[str, Heard] = field(default_factory=dict)
-    unreadable: int = 0
 
     def take(self, key: bytes | None, value: bytes | None, at_ms: int) -> None:
-        """Add one record of the topic."""
+        """Add one record of the topic. Ignore a record that is no report of the collector in its
+        key."""
         name = (key or b"").decode(errors="replace")
         if value is None:
             self.heard.pop(name, None)
@@ -86,10 +85,8 @@ class ReportMemory:
         try:
             report = decode(value)
         except UnreadableReport:
-            self.unreadable += 1
             return
         if report.instance != name:
-            self.unreadable += 1
             return
         before = self.heard.get(name)
         is_fenced = any(one.code == FENCED for one in report.problems)
