@@ -27,12 +27,13 @@ from appliance.kafka.acls import super_users
 from appliance.mill.home import Home
 from appliance.mill.parts import broker_ids
 from appliance.output import CommandError, Exit
-from collector.config.limits import MAX_MESSAGE_BYTES, to_raise, wanted_limits
+from collector.config.limits import to_raise, wanted_limits
 from collector.config.settings import CollectorSection
+from collector.send.topic_access import batch_limits, set_batch_limits
 from collector.send.topics import INPUT_PARTITIONS
 from protocol.client.acl_admin import create_acls, delete_acls, describe_acls
 from protocol.client.admin import Admin
-from protocol.client.admin_types import ConfigResource, TopicSpec
+from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.producer import Producer
 from protocol.client.user_admin import (
@@ -261,19 +262,9 @@ async def _raise_limits(admin: Admin, topics: Sequence[str]) -> None:
         {"inputs": [{"paths": ["watched/**"], "topic": one} for one in topics]}
     )
     wanted = wanted_limits(section)
-    resources = [ConfigResource.topic(one) for one in wanted]
-    unset: dict[str, int] = {}
-    for resource, entries in (await admin.describe_configs(resources, [MAX_MESSAGE_BYTES])).items():
-        entry = entries.get(MAX_MESSAGE_BYTES)
-        if entry is not None and entry.is_default:
-            unset[resource.name] = int(entry.value or 0)
+    _, unset = await batch_limits(admin, wanted)
     if raised := to_raise(wanted, unset):
-        await admin.alter_configs(
-            {
-                ConfigResource.topic(topic): {MAX_MESSAGE_BYTES: str(limit)}
-                for topic, limit in raised.items()
-            }
-        )
+        await set_batch_limits(admin, raised)
 
 
 def _rights(asked: Enrolment, present: CollectorRights | None) -> CollectorRights:

@@ -16,7 +16,6 @@ from typing import Any
 from collector.config.input_section import DEAD_LETTERS_TOPIC
 from collector.config.limits import (
     DEFAULT_MESSAGE_BYTES,
-    MAX_MESSAGE_BYTES,
     REQUEST_BYTES_MAX,
     to_raise,
     wanted_limits,
@@ -34,11 +33,10 @@ from collector.send.position_log import PositionLog
 from collector.send.positions import Records, StoredPosition, gather
 from collector.send.report_log import ReportLog
 from collector.send.rights import NotAllowed, denial_of, topic_denied, transactions_denied
-from collector.send.topic_access import START_TIMEOUT_MS, TopicAccess
+from collector.send.topic_access import START_TIMEOUT_MS, TopicAccess, set_batch_limits
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
-from protocol.client.admin_types import ConfigResource
 from protocol.client.errors import ClientError, raise_for
 from protocol.client.group import fetch_offsets
 from protocol.client.partitioner import partition_for_key
@@ -247,13 +245,7 @@ class Brokers:
         if not raised:
             return
         try:
-            await self._admin.alter_configs(
-                {
-                    ConfigResource.topic(topic): {MAX_MESSAGE_BYTES: str(limit)}
-                    for topic, limit in raised.items()
-                },
-                timeout_ms=START_TIMEOUT_MS,
-            )
+            await set_batch_limits(self._admin, raised, START_TIMEOUT_MS)
         except (ClientError, ApiError) as error:
             logger.warning(
                 "could not raise max.message.bytes, so the longest lines are overlong",

@@ -1,6 +1,6 @@
 """Create the topics that are missing and read their limits, as far as the collector's user may."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from collector.config.limits import DEFAULT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from collector.send.rights import creation_denied, denial_of, topic_denied
@@ -49,11 +49,7 @@ class TopicAccess:
         settings the collector may not read keeps the limit that is Kafka's default."""
         unset: dict[str, int] = {}
         try:
-            found = await self._admin.describe_configs(
-                [ConfigResource.topic(name) for name in names],
-                [MAX_MESSAGE_BYTES],
-                timeout_ms=START_TIMEOUT_MS,
-            )
+            limits, unset = await batch_limits(self._admin, names, START_TIMEOUT_MS)
         except ApiError as error:
             if denial_of(error) is None:
                 raise
@@ -61,10 +57,33 @@ class TopicAccess:
                 for name in names:
                     unset |= await self.read_limits([name])
             return unset
-        for resource, entries in found.items():
-            entry = entries.get(MAX_MESSAGE_BYTES)
-            value = DEFAULT_MESSAGE_BYTES if entry is None else int(entry.value or 0)
-            self.limits[resource.name] = value
-            if entry is not None and entry.is_default:
-                unset[resource.name] = value
+        self.limits |= limits
         return unset
+
+
+async def batch_limits(
+    admin: Admin, names: Collection[str], timeout_ms: int | None = None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the batch limits of topics, and those of them that are defaults. Raises ApiError."""
+    resources = [ConfigResource.topic(name) for name in names]
+    found = await admin.describe_configs(resources, [MAX_MESSAGE_BYTES], timeout_ms=timeout_ms)
+    limits: dict[str, int] = {}
+    unset: dict[str, int] = {}
+    for resource, entries in found.items():
+        entry = entries.get(MAX_MESSAGE_BYTES)
+        value = DEFAULT_MESSAGE_BYTES if entry is None else int(entry.value or 0)
+        limits[resource.name] = value
+        if entry is not None and entry.is_default:
+            unset[resource.name] = value
+    return limits, unset
+
+
+async def set_batch_limits(
+    admin: Admin, limits: Mapping[str, int], timeout_ms: int | None = None
+) -> None:
+    """Set the batch limits of topics. Raises ClientError and ApiError."""
+    changes = {
+        ConfigResource.topic(topic): {MAX_MESSAGE_BYTES: str(limit)}
+        for topic, limit in limits.items()
+    }
+    await admin.alter_configs(changes, timeout_ms=timeout_ms)
