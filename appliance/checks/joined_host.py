@@ -14,7 +14,10 @@ def collector(mill: Mill, name: str) -> Iterator[Check]:
     """Report the problems of the running collector. If none of this name answers, check that its
     port is free."""
     part = mill.part(WHAT)
-    assert part is not None, "a host that only collects has a collector"
+    if part is None:
+        remedy = "write there which files to read"
+        yield Check(CheckLevel.WARNING, WHAT, "the file has no collector.inputs", remedy)
+        return
     try:
         found = fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
     except StatusUnavailable:

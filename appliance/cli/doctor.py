@@ -117,7 +117,12 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     from appliance.enrol.host_files import HostFiles
     from appliance.supervisor.children import leftovers
 
-    if (host := HostFiles(mill.home).joined()) is not None:
+    try:
+        host = HostFiles(mill.home).joined()
+    except CommandError as error:
+        yield Check(CheckLevel.FAILED, "collector", str(error))
+        return
+    if host is not None:
         yield from joined_host.collector(mill, host.name)
         return
     left = leftovers(mill.home)

@@ -60,6 +60,18 @@ def test_collector_status_names_the_problems(host: Path, monkeypatch: pytest.Mon
     assert f"problem: {REFUSED.text}" in err
 
 
+def test_doctor_reports_an_unreadable_record(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (host / "data" / "secrets" / "collector" / "joined.json").write_text("{")
+    code, out, _ = run(monkeypatch, host, "doctor")
+    assert code == Exit.CONDITION
+    assert "joined.json cannot be read" in "\n".join(out)
+
+
+def test_doctor_reports_that_there_are_no_inputs(host: Path) -> None:
+    [found] = joined_host.collector(mill(host, "collector: {inputs: []}"), NAME)
+    assert (found.level, found.found) == (CheckLevel.WARNING, "the file has no collector.inputs")
+
+
 def checks(host: Path, port: int) -> list[Check]:
     return list(joined_host.collector(mill(host, f"ports: {{collector: {port}}}"), NAME))
 
