@@ -45,7 +45,9 @@ def not_running() -> str:
 
     try:
         known = HostFiles(home()).joined()
-    except CommandError:  # `join` and `collector run` say that the record cannot be read
+    except (CommandError, OSError):
+        # `join` and `collector run` say that the record cannot be read. Another account of the
+        # machine may not look into the folder of the secrets.
         known = None
     if known is None:
         return NOT_RUNNING

@@ -53,6 +53,20 @@ def test_an_unreadable_record_ends_no_other_command(
     assert "make up" in err[-1]
 
 
+def test_another_account_is_told_that_the_mill_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may not look into the folder of the secrets."""
+
+    def refuse(_: HostFiles) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(HostFiles, "joined", refuse)
+    config(tmp_path, "")
+    _, _, err = run(monkeypatch, tmp_path, "status")
+    assert "the mill is not running" in err[-1]
+
+
 def test_collector_status_names_the_problems(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms, "fetch_status", lambda *_: answer(NAME, REFUSED))
     code, _, err = run(monkeypatch, host, "collector", "status")
