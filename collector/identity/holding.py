@@ -38,7 +38,12 @@ class HeldFiles:
             return
         # The files that were written last are the most likely to have unsent lines.
         fresh.sort(key=lambda seen: -seen.mtime_ns)
-        held = [one for one in fresh if self._handles.hold(one.path, one.file, one.birth_ns)]
+        opened = self._handles.by_file()
+        held = [
+            one
+            for one in fresh
+            if one.file in opened or self._handles.hold(one.path, one.file, one.birth_ns)
+        ]
         self._files.update(one.file for one in held)
         if held:
             self._scans.append(scan)
