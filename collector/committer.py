@@ -126,10 +126,10 @@ class Committer:
             self._outbox.begin(now_ms)
         is_due = flush or self._rhythm.is_due(now_ms)
         is_due |= self._outbox.is_trial or self._outbox.has_given_back
-        if self._rhythm.gathers and not is_due:
-            if not self._outbox.is_full:
+        if self._rhythm.gathers:
+            is_due = is_due or self._outbox.is_full
+            if not is_due:
                 return
-            is_due = True
         batches = self._outbox.take(everything=is_due)
         records: Records = {}
         if is_due:

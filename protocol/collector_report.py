@@ -8,7 +8,7 @@ checks every value, and keeps the keys that it does not know.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.status import Problem
@@ -64,15 +64,14 @@ class CollectorReport:
 
 def encode(report: CollectorReport) -> bytes:
     """Return the record value of a report. Long texts are cut, and further problems left out."""
-    report = replace(report, problems=report.problems[:PROBLEMS_MAX])
     value = dict(report.more) | {
-        name: getattr(report, name) for name in (*_TEXTS, *_NUMBERS, *_OPTIONAL_NUMBERS)
+        name: getattr(report, name) for name in (*_NUMBERS, *_OPTIONAL_NUMBERS)
     }
     value |= {name: getattr(report, name)[:TEXT_CHARS_MAX] for name in _TEXTS}
     value["v"] = FORMAT
     value["problems"] = [
         {"code": one.code[:TEXT_CHARS_MAX], "text": one.text[:TEXT_CHARS_MAX]}
-        for one in report.problems
+        for one in report.problems[:PROBLEMS_MAX]
     ]
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.encode(errors="replace")
@@ -116,7 +115,10 @@ _NUMBER_MAX = 1 << 62
 
 
 def _text(value: object) -> str:
-    return value[:TEXT_CHARS_MAX] if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    # JSON can have half of a surrogate pair. No page, answer or metric can be encoded with it.
+    return value[:TEXT_CHARS_MAX].encode(errors="replace").decode()
 
 
 def _number(value: object) -> int | None:

@@ -111,9 +111,9 @@ class Controller:
     ) -> ControllerDecision[Any]:
         """Decide one controller request against the image that includes all earlier decisions.
 
-        The rights of `user` are read from this image, so a right that an earlier decision removed
-        is not used any more. If `user` is None, everything is allowed. Raises ApiError if the whole
-        request is refused.
+        `now_ms` is wall time, because credentials end at a wall time. The rights of `user` are read
+        from this image, so a right that an earlier decision removed is not used any more. If `user`
+        is None, everything is allowed. Raises ApiError if the whole request is refused.
         """
         if user is None:
             return self._decide(order, image, now_ms)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from operator import itemgetter
 
 from broker.cluster.metadata import Metadata
 from broker.handlers.rights import order_code
-from broker.metadata.credential_records import CredentialKey
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
@@ -21,7 +21,6 @@ from protocol.messages.scram import (
     DescribeUserScramCredentialsResult,
 )
 from protocol.security.acl import AclOperation
-from protocol.security.scram import ScramCredential
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,9 @@ class CredentialHandlers:
         """Return the mechanisms and iterations of users. Their keys are never shown."""
         call.need_of_cluster(AclOperation.DESCRIBE)
         found: dict[str, list[CredentialInfo]] = {}
-        for (name, mechanism), one in sorted(self._metadata.image.credentials.items(), key=_key):
+        for (name, mechanism), one in sorted(
+            self._metadata.image.credentials.items(), key=itemgetter(0)
+        ):
             info = CredentialInfo(mechanism=mechanism, iterations=one.iterations)
             info.enrolment_ends_ms = one.expires_at_ms if one.is_enrolment else 0
             found.setdefault(name, []).append(info)
@@ -88,7 +89,3 @@ class CredentialHandlers:
             call.answer(response)
 
         self._metadata.submit(request, altered, refused, *call.asker)
-
-
-def _key(entry: tuple[CredentialKey, ScramCredential]) -> CredentialKey:
-    return entry[0]

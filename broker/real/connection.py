@@ -20,7 +20,7 @@ from broker.real.warmer import Warmer
 from broker.storage.errors import DiskError
 from broker.world import End, Receiver
 from protocol.log import fields
-from protocol.security.address import bracketed
+from protocol.security.address import bracketed, normal_host
 from protocol.wire.frame import FrameBuffer
 
 logger = logging.getLogger(__name__)
@@ -40,10 +40,6 @@ ENDS = {
 }
 """The ends of a link, by the error number of the socket. These errors concern the peer. All other
 errors concern this machine."""
-
-
-IPV4_AS_IPV6 = "::ffff:"
-"""The beginning of an IPv4 address that is written as IPv6 (RFC 4291 §2.5.5.2)."""
 
 
 class SocketLink(asyncio.BufferedProtocol):
@@ -84,8 +80,7 @@ class SocketLink(asyncio.BufferedProtocol):
         name = transport.get_extra_info("peername") or ("?", 0)
         # ACLs, quotas and limits of addresses know an IPv4 client by its IPv4 address, also when it
         # comes to a listener on `::`.
-        host = str(name[0])
-        host = self.peer_host = host.removeprefix(IPV4_AS_IPV6) if "." in host else host
+        host = self.peer_host = normal_host(str(name[0]))
         self.peer = f"{bracketed(host)}:{name[1]}"
         fd = transport.get_extra_info("socket").fileno()
         try:

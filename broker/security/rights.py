@@ -98,23 +98,13 @@ class NotKnownYet:
 NOTHING = NotKnownYet()
 
 
-class EnrolmentRights:
-    """The rights of a user with the credential of a join file.
-
-    The user may only replace this credential. The controller permits that (`own_credentials`), so
-    this class allows nothing, whatever the ACLs say.
-    """
+class _LoggedIn:
+    """The user and the address of a client that has logged in, and the log of its denials."""
 
     def __init__(self, user: str, host: str, denials: NotesDenials) -> None:
         self.user = user
         self._host = normal_host(host)
         self._denials = denials
-
-    def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
-        return False
-
-    def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
-        return False
 
     def denied(
         self, operation: AclOperation, resource_type: AclResource, name: str, request: ApiKey
@@ -123,7 +113,21 @@ class EnrolmentRights:
         self._denials.note(denial)
 
 
-class UserRights:
+class EnrolmentRights(_LoggedIn):
+    """The rights of a user with the credential of a join file.
+
+    The user may only replace this credential. The controller permits that (`own_credentials`), so
+    this class allows nothing, whatever the ACLs say.
+    """
+
+    def allows(self, operation: AclOperation, resource_type: AclResource, name: str) -> bool:
+        return False
+
+    def allows_any(self, operation: AclOperation, resource_type: AclResource) -> bool:
+        return False
+
+
+class UserRights(_LoggedIn):
     """The rights of a user that has logged in. Decisions are cached until the ACLs change."""
 
     def __init__(
@@ -135,12 +139,10 @@ class UserRights:
         denials: NotesDenials,
     ) -> None:
         """`table_of` returns the ACLs in force. `super_users` are names without `User:`."""
-        self.user = user
+        super().__init__(user, host, denials)
         self._principal = USER_PREFIX + user
-        self._host = normal_host(host)
         self._table_of = table_of
         self._is_super = user in super_users
-        self._denials = denials
         self._table = NO_ACLS
         self._cached: dict[tuple[AclOperation, AclResource, str | None], bool] = {}
 
@@ -165,12 +167,6 @@ class UserRights:
                 self._principal, self._host, operation, resource_type
             )
         return found
-
-    def denied(
-        self, operation: AclOperation, resource_type: AclResource, name: str, request: ApiKey
-    ) -> None:
-        denial = Denial(self.user, self._host, operation, resource_type, name, request)
-        self._denials.note(denial)
 
     def _known(self, key: tuple[AclOperation, AclResource, str | None]) -> bool | None:
         table = self._table_of()

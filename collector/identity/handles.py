@@ -106,9 +106,10 @@ class Handles:
     def hold(self, path: str, file: FileId, birth_ns: int | None) -> bool:
         """Open a file whose generation is unknown, so that it can be read even if it is deleted.
 
-        Return False if there is no room, or if the file cannot be opened.
+        Return False if there is no room, or if the file cannot be opened. The caller does not ask
+        for a file that a generation has open (`by_file`).
         """
-        if file in self._held or any(one.file == file for one in self._open.values()):
+        if file in self._held:
             return True
         if len(self._held) + len(self._open) >= self._capacity:
             return False

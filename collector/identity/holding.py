@@ -8,6 +8,7 @@ order, as if it had run all the time.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from collector.identity.files import FolderScan
 from collector.identity.handles import Handle, Handles, Unreadable, is_at
@@ -37,7 +38,12 @@ class HeldFiles:
             return
         # The files that were written last are the most likely to have unsent lines.
         fresh.sort(key=lambda seen: -seen.mtime_ns)
-        held = [one for one in fresh if self._handles.hold(one.path, one.file, one.birth_ns)]
+        opened = self._handles.by_file()
+        held = [
+            one
+            for one in fresh
+            if one.file in opened or self._handles.hold(one.path, one.file, one.birth_ns)
+        ]
         self._files.update(one.file for one in held)
         if held:
             self._scans.append(scan)
@@ -55,8 +61,10 @@ class HeldFiles:
         in a stored scan are out of date. A smaller file would look as if it had lost lines, so they
         are replaced by the present ones.
         """
+        # Most files are in many of the scans, so look for each name only once.
+        has_name = cache(is_at)
         for scan in self._scans:
-            if all(is_at(one.path, one.file) for one in scan.seen):
+            if all(has_name(one.path, one.file) for one in scan.seen):
                 continue
             opened = self._handles.by_file()
             judge(replace(scan, seen=tuple(_now(one, opened.get(one.file)) for one in scan.seen)))

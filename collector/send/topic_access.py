@@ -34,7 +34,10 @@ class TopicAccess:
             if len(specs) == 1:
                 return {specs[0].name: await self._why_denied(specs[0])}
             # One topic without rights must not keep the collector from the others.
-            return {k: v for spec in specs for k, v in (await self.ensure([spec])).items()}
+            denied: dict[str, str] = {}
+            for spec in specs:
+                denied |= await self.ensure([spec])
+            return denied
         return {}
 
     async def _why_denied(self, spec: TopicSpec) -> str:

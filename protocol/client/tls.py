@@ -12,6 +12,7 @@ from pathlib import Path
 
 from protocol.client.errors import EntryRefused
 from protocol.log import fields
+from protocol.settling import Signature, signature_of
 
 VERIFY_HOSTNAME_MISMATCH, VERIFY_ADDRESS_MISMATCH = 62, 64
 VERIFY_NOT_YET_VALID, VERIFY_EXPIRED = 9, 10
@@ -56,7 +57,7 @@ class ClientTls:
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
         self._context: ssl.SSLContext | None = None
-        self._seen: tuple[int, ...] | None = None
+        self._seen: Signature | None = None
 
     def context(self) -> ssl.SSLContext:
         """Return the context for the next connection. Raises EntryRefused without usable files.
@@ -64,7 +65,8 @@ class ClientTls:
         If a changed file cannot be used, keep the earlier CAs, because the file can be half
         written.
         """
-        seen = _identity(self._settings.ca)
+        ca = self._settings.ca
+        seen = None if ca is None else signature_of(Path(ca))
         if self._context is None or seen != self._seen:
             try:
                 self._context = client_context(self._settings)
@@ -74,15 +76,6 @@ class ClientTls:
                 logger.warning("the earlier CAs stay in use", extra=fields(why=error))
             self._seen = seen
         return self._context
-
-
-def _identity(path: str | None) -> tuple[int, ...] | None:
-    """Return numbers that differ after the file was changed; None without a file."""
-    try:
-        found = None if path is None else Path(path).stat()
-    except OSError:
-        return None
-    return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -48,20 +48,18 @@ T = TypeVar("T")
 
 # The columns that are read from each record: all of Spark's Kafka source, in its order, because the
 # driver reads rows of the source without a projection (`java/SharedKafka`).
-COLUMNS = (
-    "key",
-    "value",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-    "headers",
-)
-COLUMNS_DDL = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
-    " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
+_COLUMN_TYPES = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+COLUMNS = tuple(_COLUMN_TYPES)
+COLUMNS_DDL = ", ".join(f"{name} {kind}" for name, kind in _COLUMN_TYPES.items())
 
 # The options that only the streaming query uses. A read of some offset ranges sets others instead.
 _STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")

@@ -47,7 +47,7 @@ METRIC = "    - {name: lines_by_machine, from: access, key: remote_addr, measure
 PASSWORD = "correct-horse-battery"
 
 
-def config(net: int) -> str:
+def config() -> str:
     """Return the shipped file of an open mill, with one metric more and no files of its own."""
     head, _, rest = SHIPPED.read_text().partition("  metrics:")
     first, _, rest = rest.partition("\n")
@@ -196,7 +196,7 @@ def scene(folder: Path, chance: random.Random) -> Iterator[Scene]:
     with own_network(), Namespaces(HOSTS) as spaces, temp_mill(folder / "mill") as mill:
         ip("address", "add", f"{ADDRESS}/32", "dev", "lo")
         net = free_ports(3)
-        mill.write_config(config(net))
+        mill.write_config(config())
         file = mill.home.config_file
         file.write_text(file.read_text().replace("ports: {", f"ports: {{net: {net}, "))
         mill.up()

@@ -94,7 +94,7 @@ def test_held_files_that_no_input_reads_any_more_are_closed(world: HoldingWorld)
     world.write(1, "a")
     world.begin_without_brokers()
     assert len(world.handles.by_file()) == 1
-    world.handles.close_held()
+    world.held.replay(world.registry, lambda scan: None)
     assert world.handles.by_file() == {}
 
 

@@ -69,6 +69,14 @@ def test_a_path_that_is_not_text_can_be_reported() -> None:
     assert encode(replace(REPORT, problems=(Problem("files", "a\udcff"),)))
 
 
+def test_a_text_from_a_report_can_be_encoded() -> None:
+    """Half of a surrogate pair would break the page, the API and the metrics of all collectors."""
+    half = "web\\ud800"
+    value = f'{{"v":1,"instance":"a","group":"{half}","problems":[{{"code":"c","text":"{half}"}}]}}'
+    found = decode(value.encode())
+    assert (found.group, found.problems[0].text) == ("web?", "web?")
+
+
 @pytest.mark.parametrize(
     "value",
     [
