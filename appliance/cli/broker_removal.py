@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S = 60.0
 """The time in seconds within which a broker of the mill stops. It leads nothing any more."""
 
+_AFTERWARDS = (
+    "Its folder stays as it is: delete it before the id comes back. Take the id out of "
+    "`cluster.brokers` in the file, and run `./millrace up --apply`"
+)
+
 BrokerArgument = Annotated[int, typer.Argument(metavar="N", help="The id of the broker.", min=0)]
 
 
@@ -85,12 +90,6 @@ def remove(
         )
         raise
     say(f"broker {broker} has left the cluster. {_AFTERWARDS}")
-
-
-_AFTERWARDS = (
-    "Its folder stays as it is: delete it before the id comes back. Take the id out of "
-    "`cluster.brokers` in the file, and run `./millrace up --apply`"
-)
 
 
 def _plan(
