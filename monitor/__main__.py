@@ -54,14 +54,14 @@ def operator_of(settings: MonitorSettings) -> Operator | None:
     """Return the operator that changes the cluster; None if changes are switched off."""
     if not settings.section.admin or settings.token is None:
         return None
-    return Operator(settings.bootstrap_servers, settings.stream_group, settings.security)
+    return Operator(settings.entry, settings.stream_group)
 
 
 def browser_of(settings: MonitorSettings) -> Browser | None:
     """Return the reader of records; None if the page shows no records."""
     if not settings.section.messages:
         return None
-    return Browser(settings.bootstrap_servers, settings.security)
+    return Browser(settings.entry)
 
 
 def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
@@ -130,13 +130,12 @@ def main() -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
     source = Poller(
-        settings.bootstrap_servers,
+        settings.entry,
         settings.parts,
         settings.sinks,
         settings.supervisor,
         disks={"data": Path(settings.data_dir)},
         stream_group=settings.stream_group,
-        security=settings.security,
     )
     alerts = Alerts(settings.section.alerts.all_rules())
     recorder, problem = recorder_of(settings, alerts)

@@ -228,7 +228,7 @@ def _refuse_without_brokers(mill: Mill) -> None:
     asked = cluster_entry(mill)
 
     async def reach() -> None:
-        cluster = cluster_of(asked.servers, asked.security, client_id="millrace-collector-once")
+        cluster = cluster_of(asked, client_id="millrace-collector-once")
         try:
             await cluster.start(REACH_TIMEOUT_MS)
         finally:

@@ -36,9 +36,7 @@ async def open_cluster(
     """
     entry = ClusterEntry(entry) if isinstance(entry, str) else entry
     try:
-        cluster = cluster_of(
-            entry.servers, entry.security, client_id=client_id, request_timeout_ms=timeout_ms
-        )
+        cluster = cluster_of(entry, client_id=client_id, request_timeout_ms=timeout_ms)
     except ValueError as error:
         raise CommandError(f"bootstrap server: {error}", Exit.USAGE) from error
     try:

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from collector.config.base import CollectorModel, DurationMs, SizeBytes
 from collector.config.input_section import InputSection, check_topic_name
-from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
 
 # Reading.
 BLOCK_BYTES = 1 << 20  # most bytes that one read takes from a file
@@ -216,3 +216,8 @@ class CollectorSettings(CollectorModel):
                 if isinstance(path, str) and not path.startswith("/"):
                     raise ValueError(f"{name}: found {path!r}, expected an absolute path")
         return values
+
+    @property
+    def entry(self) -> ClusterEntry:
+        """The entry to the cluster."""
+        return ClusterEntry(self.bootstrap_servers, self.security)

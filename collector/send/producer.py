@@ -70,10 +70,7 @@ class Brokers:
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
         self._cluster = cluster_of(
-            settings.bootstrap_servers,
-            settings.security,
-            client_id=name,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            settings.entry, client_id=name, request_timeout_ms=REQUEST_TIMEOUT_MS
         )
         self._admin = Admin(self._cluster)
         self._positions = PositionLog(self._cluster, self._admin, settings.section.group)

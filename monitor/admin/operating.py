@@ -39,7 +39,7 @@ from protocol.client.log_admin import delete_records
 from protocol.client.security import cluster_of
 from protocol.client.topic_details import TopicDetails, describe_topics, list_topics
 from protocol.errors import ApiError, ErrorCode
-from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.cluster_security import ClusterEntry
 from protocol.types import TopicPartition
 
 TIMEOUT_S = 15.0
@@ -67,13 +67,10 @@ class Orders(Protocol):
 
 
 class Operator:
-    """Makes and carries out plans on the brokers at `bootstrap_servers`."""
+    """Makes and carries out plans on the brokers of a cluster."""
 
-    def __init__(
-        self, bootstrap_servers: str, stream_group: str, security: ClusterSecurity | None = None
-    ) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._security = security
+    def __init__(self, entry: ClusterEntry, stream_group: str) -> None:
+        self._entry = entry
         self._stream_group = stream_group
         self._one_at_a_time = asyncio.Lock()
 
@@ -124,8 +121,7 @@ class Operator:
         try:
             async with asyncio.timeout(TIMEOUT_S), self._one_at_a_time:
                 cluster = cluster_of(
-                    self._bootstrap_servers,
-                    self._security,
+                    self._entry,
                     client_id="millrace-monitor-admin",
                     request_timeout_ms=REQUEST_TIMEOUT_MS,
                 )

@@ -27,7 +27,7 @@ from protocol.client.offsets_by_time import list_offsets
 from protocol.client.security import cluster_of
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.cluster_security import ClusterEntry
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from protocol.wire.record import Record
 
@@ -60,11 +60,10 @@ class Reads(Protocol):
 
 
 class Browser:
-    """Reads records from the brokers at `bootstrap_servers`, for a few users at a time."""
+    """Reads records from the brokers of a cluster, for a few users at a time."""
 
-    def __init__(self, bootstrap_servers: str, security: ClusterSecurity | None = None) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._security = security
+    def __init__(self, entry: ClusterEntry) -> None:
+        self._entry = entry
         self._gate = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
@@ -73,8 +72,7 @@ class Browser:
         try:
             async with asyncio.timeout(TIMEOUT_S), self._gate:
                 cluster = cluster_of(
-                    self._bootstrap_servers,
-                    self._security,
+                    self._entry,
                     client_id="millrace-monitor-messages",
                     request_timeout_ms=REQUEST_TIMEOUT_MS,
                 )

@@ -53,7 +53,7 @@ from protocol.client.reassignment_admin import Reassignment, list_reassignments
 from protocol.client.security import cluster_of
 from protocol.errors import ErrorCode
 from protocol.log import fields
-from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.cluster_security import ClusterEntry
 from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
 from protocol.types import (
     EARLIEST_TIMESTAMP,
@@ -89,19 +89,17 @@ class Poller:
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        entry: ClusterEntry,
         parts: Mapping[str, str],
         sinks: SinksSettings | None = None,
         supervisor: str | None = None,
         disks: Mapping[str, Path] | None = None,
         stream_group: str = "",
-        security: ClusterSecurity | None = None,
     ) -> None:
         """Poll the group `stream_group` in every cycle, unless its name is empty."""
         self._disks = disks or {}
         self._supervisor = None if supervisor is None else Path(supervisor)
-        self._bootstrap_servers = bootstrap_servers
-        self._security = security
+        self._entry = entry
         self._sinks = sinks or SinksSettings()
         self._parts = {
             name: split_address(url.removeprefix("http://")) for name, url in parts.items()
@@ -181,13 +179,12 @@ class Poller:
         except FAILURES as error:
             # No broker answered, so all lags are unknown and all groups must be polled again.
             self._turns.forget()
-            return f"{self._bootstrap_servers}: {say(error)}"
+            return f"{self._entry}: {say(error)}"
 
     async def _ask_cluster(self, now_ms: int) -> KafkaReading:
         if self._cluster is None:
             cluster = cluster_of(
-                self._bootstrap_servers,
-                self._security,
+                self._entry,
                 client_id="millrace-monitor",
                 request_timeout_ms=KAFKA_TIMEOUT_MS,
             )

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from monitor.config.alert_rules import AlertsSection, Duration
-from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
 from protocol.units import parse_duration_ms
 from sinks.config import SinksSettings
 
@@ -265,3 +265,8 @@ class MonitorSettings(MonitorUpdate):
     def address(self) -> tuple[str, int]:
         """The host and port to listen on."""
         return split_address(self.section.listen)
+
+    @property
+    def entry(self) -> ClusterEntry:
+        """The entry to the cluster."""
+        return ClusterEntry(self.bootstrap_servers, self.security)

@@ -12,6 +12,7 @@ from monitor.asking.poller import Poller
 from monitor.config.settings import ClusterSection, MonitorSettings
 from monitor.sampling.sampler import Sampler, Source
 from monitor.views.clusters import ClusterView, cluster_view
+from protocol.security.cluster_security import ClusterEntry
 
 NO_GROUP = ""
 """The value for "no stream's group". A group of that name in another cluster is not ours."""
@@ -68,7 +69,7 @@ def clusters_of(
     """
 
     def asked(section: ClusterSection) -> Source:
-        return Poller(section.bootstrap_servers, {})
+        return Poller(ClusterEntry(section.bootstrap_servers), {})
 
     return Clusters(
         [

@@ -6,20 +6,17 @@ No other module converts `cluster.security` to the TLS and login settings of a c
 from protocol.client.cluster import REQUEST_TIMEOUT_MS, Cluster
 from protocol.client.login import LoginSettings
 from protocol.client.tls import TlsSettings
-from protocol.security.cluster_security import ClusterSecurity
+from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
 from protocol.security.scram import MECHANISMS
 
 
 def cluster_of(
-    bootstrap_servers: str,
-    security: ClusterSecurity | None,
-    *,
-    client_id: str,
-    request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    entry: ClusterEntry, *, client_id: str, request_timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> Cluster:
-    """Return a client of the cluster. `security` None means that its listeners use no TLS."""
+    """Return a client of the cluster. Raises ValueError for addresses that are none."""
+    security = entry.security
     return Cluster(
-        bootstrap_servers,
+        entry.servers,
         client_id=client_id,
         request_timeout_ms=request_timeout_ms,
         tls=None if security is None else TlsSettings(ca=security.ca),

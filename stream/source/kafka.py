@@ -84,7 +84,7 @@ def _asked(entry: ClusterEntry, client_id: str, ask: Callable[[Cluster, Admin], 
     """Run `ask` with a connection to the brokers; raises ApiError or ClientError if it fails."""
 
     async def asking() -> T:
-        cluster = cluster_of(entry.servers, entry.security, client_id=client_id)
+        cluster = cluster_of(entry, client_id=client_id)
         try:
             await cluster.start(ASK_TIMEOUT_MS)
             return await ask(cluster, Admin(cluster))

@@ -70,7 +70,7 @@ class OffsetCommitter:
         asyncio.run(self._commit_for_ever())
 
     async def _commit_for_ever(self) -> None:
-        cluster = cluster_of(self._entry.servers, self._entry.security, client_id=self._client_id)
+        cluster = cluster_of(self._entry, client_id=self._client_id)
         try:
             while True:
                 await asyncio.to_thread(self._filled.wait)

@@ -14,6 +14,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.producer import Producer
 from protocol.client.user_admin import set_password
 from protocol.collector_report import COLLECTORS_TOPIC, encode
+from protocol.security.cluster_security import ClusterEntry
 from protocol.security.scram import Mechanism
 from protocol.wire.compression import Codec
 from tests.harness.broker import BrokerProcess
@@ -43,7 +44,7 @@ async def play(bootstrap: str) -> None:
     await cluster.start(10_000)
     producer = Producer(cluster)
     await producer.start()
-    poller = Poller(bootstrap, {})
+    poller = Poller(ClusterEntry(bootstrap), {})
 
     async def found() -> dict[str, Heard] | None:
         kafka = (await poller.read(NOW_MS)).kafka

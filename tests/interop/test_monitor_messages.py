@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from monitor.asking import browse, messages
 from monitor.asking.browse import BrowseFailed, Browser
 from monitor.asking.messages import Begin, Found, Wanted
+from protocol.security.cluster_security import ClusterEntry
 from tests.harness.broker import BrokerProcess
 from tests.harness.monitor import MonitorProcess
 from tests.harness.ports import free_port
@@ -58,7 +59,7 @@ def fill(broker: BrokerProcess) -> None:
 
 
 def read(broker: BrokerProcess, wanted: Wanted, *partitions: int) -> Found:
-    return asyncio.run(Browser(broker.bootstrap).read(wanted, partitions or (0, 1)))
+    return asyncio.run(Browser(ClusterEntry(broker.bootstrap)).read(wanted, partitions or (0, 1)))
 
 
 def values(found: Found) -> list[str]:
@@ -127,7 +128,7 @@ def test_a_search_of_the_latest_says_how_far_it_looked(
 
 
 def test_no_broker_is_a_reason() -> None:
-    browser = Browser(f"127.0.0.1:{free_port()}")
+    browser = Browser(ClusterEntry(f"127.0.0.1:{free_port()}"))
     with pytest.raises(BrowseFailed, match="Connection refused"):
         asyncio.run(browser.read(Wanted(TOPIC), (0,)))
 

@@ -19,6 +19,7 @@ from monitor.config.settings import MonitorSection, MonitorSettings
 from monitor.history.recorder import open_recorder
 from monitor.http import create_app
 from monitor.sampling.sampler import Sampler
+from protocol.security.cluster_security import ClusterEntry
 from protocol.types import TopicPartition
 from tests.harness.wait import wait_until
 from tests.unit.monitor.test_http import Addresses, Script, never, some_reading
@@ -322,7 +323,7 @@ def test_its_pages_have_a_strict_policy_and_are_not_cached(desk: Desk) -> None:
 
 
 def test_the_real_operator_says_that_no_broker_answers(tmp_path: Path) -> None:
-    with app_of(tmp_path, Operator("127.0.0.1:1", "millrace-stream")) as client:
+    with app_of(tmp_path, Operator(ClusterEntry("127.0.0.1:1"), "millrace-stream")) as client:
         wait_until(lambda: client.get("/healthz").status_code == 200, 10, "the first snapshot")
         desk = Desk(client, Scripted())
         desk.enter()

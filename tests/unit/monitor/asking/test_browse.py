@@ -7,6 +7,7 @@ import pytest
 from monitor.asking import browse
 from monitor.asking.browse import AT_ONCE_MAX, BrowseFailed, Browser
 from monitor.asking.messages import Wanted
+from protocol.security.cluster_security import ClusterEntry
 
 
 def test_a_few_ask_at_once_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +26,7 @@ def test_a_few_ask_at_once_and_none_waits_for_ever(monkeypatch: pytest.MonkeyPat
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            browser = Browser(f"127.0.0.1:{port}")
+            browser = Browser(ClusterEntry(f"127.0.0.1:{port}"))
             readers = [
                 asyncio.create_task(browser.read(Wanted("t"), (0,))) for _ in range(AT_ONCE_MAX + 3)
             ]

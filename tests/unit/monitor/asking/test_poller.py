@@ -6,6 +6,7 @@ from pathlib import Path
 
 from monitor.asking.poller import GROUPS_MAX, Poller, watched
 from monitor.state.reading import Reading
+from protocol.security.cluster_security import ClusterEntry
 from protocol.status import PartState, PartStatus
 from protocol.status_http import StatusServer
 from tests.harness.ports import free_port
@@ -28,7 +29,7 @@ def read_without_brokers(tmp_path: Path) -> tuple[Reading, str, str]:
         server = StatusServer("127.0.0.1", 0, a_status, lambda: "")
         await server.start()
         poller = Poller(
-            brokers,
+            ClusterEntry(brokers),
             {"stream": f"http://{away}", "collector": f"http://127.0.0.1:{server.port}"},
             supervisor=str(tmp_path / "absent.sock"),
             disks={"data": tmp_path},
