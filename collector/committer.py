@@ -21,6 +21,7 @@ from collector.send.outbox import SendBatch
 from collector.send.positions import Positions, Records
 from collector.send.producer import Brokers
 from collector.timing.schedule import DoublingWait
+from protocol.background import report_failure
 from protocol.client.errors import (
     ClientClosed,
     ClientError,
@@ -295,10 +296,7 @@ class Committer:
         self.waiting_since_ms = None
         self._feeder.release()
         self._on_progress()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler(
-                {"message": "ending a transaction failed", "exception": error, "task": task}
-            )
+        report_failure(task, "ending a transaction failed")
 
 
 def commit_bytes(held_bytes_max: int) -> int:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from collector.send.report_log import ReportLog
 from collector.send.rights import NotAllowed
 from collector.timing.schedule import DoublingWait
+from protocol.background import report_failure
 from protocol.client.errors import ClientError
 from protocol.collector_report import REPORT_EVERY_MS, STOPPED, CollectorReport, encode
 from protocol.errors import ApiError
@@ -47,6 +48,7 @@ class Reporting:
         """Begin to report in the background."""
         self._make_report = make_report
         self._task = asyncio.create_task(self._run(make_report))
+        self._task.add_done_callback(lambda task: report_failure(task, "reporting failed"))
 
     async def stop(self) -> None:
         """Send a last report, which says that the collector has stopped."""

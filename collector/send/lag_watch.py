@@ -11,6 +11,7 @@ from typing import Protocol
 
 from collector.config.settings import READER_GROUP
 from collector.send.lag_windows import LagWindows, ReadProgress
+from protocol.background import report_failure
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
@@ -84,7 +85,4 @@ class LagWatch:
         self._on_answer()
 
     def _done(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler(
-                {"message": "asking for progress failed", "exception": error, "task": task}
-            )
+        report_failure(task, "asking for progress failed")

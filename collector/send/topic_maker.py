@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from collector.config.settings import RETRY_MS
+from protocol.background import report_failure
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
@@ -117,7 +118,4 @@ class TopicMaker:
             self.problems.pop(topic, None)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler(
-                {"message": "creation of topics failed", "exception": error, "task": task}
-            )
+        report_failure(task, "creation of topics failed")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from protocol.background import report_failure
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientClosed, ClientError, TransactionFailed
 from protocol.client.group import OffsetAndMetadata
@@ -383,9 +384,7 @@ class Producer:
     def _task_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(ClientError(f"the producer failed: {error!r}"))
-            task.get_loop().call_exception_handler(
-                {"message": "producer failed", "exception": error, "task": task}
-            )
+            report_failure(task, "producer failed")
 
     def _end(self, error: ClientError) -> None:
         if self._ended is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from protocol.background import report_failure
 from protocol.client.cluster import Cluster
 from protocol.client.connection import Connection
 from protocol.client.errors import (
@@ -242,9 +243,7 @@ class ProducerSender:
                 # This is a bug in the client. Fail the waiting batches with it, because nothing
                 # else would report it.
                 self._perform(self._core.fail_waiting(ClientError(f"producer failed: {error!r}")))
-                task.get_loop().call_exception_handler(
-                    {"message": "producer failed", "exception": error, "task": task}
-                )
+                report_failure(task, "producer failed")
 
         task.add_done_callback(ended)
 

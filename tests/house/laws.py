@@ -143,6 +143,7 @@ GROUND_MODULES = {
         "log",
         "control",
         "own_command",
+        "background",
         "settling",
         "status",
         "status_http",

@@ -45,3 +45,23 @@ def test_a_problem_is_logged_once_when_it_begins_and_when_it_ends(
     assert said(later) == []
     assert said(later, full) == [("WARNING", full.text)]
     assert said(full) == [("INFO", "problem has ended")]
+
+
+def test_an_unexpected_error_is_given_to_the_loop() -> None:
+    """Without that the mill would call the collector silent, and its log would not say why."""
+
+    async def run() -> list[dict[str, Any]]:
+        seen: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
+
+        def make_report(_: int) -> CollectorReport:
+            raise RuntimeError("a bug")
+
+        reporting = Reporting(cast(ReportLog, cast(Any, NoMill())))
+        reporting.start(make_report)
+        while not seen:
+            await asyncio.sleep(0)
+        return seen
+
+    (context,) = asyncio.run(asyncio.wait_for(run(), 10))
+    assert (context["message"], str(context["exception"])) == ("reporting failed", "a bug")
