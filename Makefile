@@ -1,6 +1,6 @@
 # Millrace's daily commands; `make help` lists them. Everything they need is set up on first use.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down test test-all check coverage bench dist clean
+.PHONY: help setup setup-dev up down test test-all test-native native check coverage bench dist clean
 
 PYTHON_FILES := appliance bench broker collector monitor protocol setup sinks stream tests
 VENV := .venv/bin
@@ -37,6 +37,12 @@ coverage: setup-dev ## branches of the pure cores that unit tests take (TESTS=te
 
 bench: setup-dev ## measurements as JSON lines, a table at the end
 	@$(VENV)/python -m bench $(BENCH)
+
+native: setup-dev ## compile the broker's hot code to C, for more small requests a second; optional
+	@$(VENV)/python -m appliance.launch.native
+
+test-native: native ## the tests of the broker with the compiled code (PYTEST="tests/sim" narrows)
+	@$(VENV)/python setup/test_native.py $(PYTEST)
 
 dist: setup-dev ## the wheel, in dist/
 	@rm -rf dist

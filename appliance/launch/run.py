@@ -9,7 +9,7 @@ import os
 import sys
 
 from appliance.errors import Failure
-from appliance.launch import servers
+from appliance.launch import native, servers
 from appliance.launch.extras import missing_for
 from appliance.machine.processes import PARENT_VARIABLE, die_with_parent
 from appliance.mill.parts import status_ports
@@ -50,8 +50,10 @@ def become(mill: Mill, name: str) -> None:
             raise Failure(missing)
         mill.home.part_data(name).mkdir(parents=True, exist_ok=True)
         descriptor = settings_descriptor(encode_settings(settings_for(mill, name)))
-        command = [sys.executable, "-m", room, "--settings-fd", str(descriptor)]
-        os.environ["PYTHONPATH"] = str(mill.home.code)
+        # With -P Python does not search the current folder, which can hold the sources, first.
+        command = [sys.executable, "-P", "-m", room, "--settings-fd", str(descriptor)]
+        code = mill.home.code
+        os.environ["PYTHONPATH"] = native.python_path(code) if room == "broker" else str(code)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], command)

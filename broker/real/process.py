@@ -34,6 +34,7 @@ from protocol.errors import WireError
 from protocol.log import configure, fields
 from protocol.status import PartState
 from protocol.status_http import StatusServer
+from protocol.wire import frame
 from protocol.wire.limits import LIMITS
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,9 @@ Python's own default is 5 ms.
 """
 
 SETTINGS_BYTES_MAX = 4 << 20
+
+IS_COMPILED = not frame.__file__.endswith(".py")
+"""True if the broker runs code that `make native` compiled. Its log says so."""
 
 
 def read_settings(descriptor: int) -> dict[str, Any]:
@@ -301,6 +305,7 @@ def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: in
             truncated_logs=len(report.truncated),
             offline_logs=len(report.offline),
             start_ms=took_ms,
+            compiled=IS_COMPILED,
         ),
     )
 

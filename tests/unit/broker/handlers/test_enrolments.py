@@ -182,6 +182,7 @@ def test_pitfall_35_of_two_that_use_a_join_file_at_once_one_wins(rig: LoginRig) 
     assert rig.connect().log_in(USER, "of the second").error_code == FAILED
 
 
+@pytest.mark.interpreted
 def test_a_client_cannot_choose_the_key_of_its_login(rig: LoginRig) -> None:
     """Otherwise a session could replace a credential with which it has not logged in."""
     late = entered(rig)

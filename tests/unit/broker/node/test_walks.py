@@ -21,6 +21,10 @@ LIMITS = {
 """The largest number of files and of moves for each request (`walks`)."""
 
 
+# A profile does not see the calls of compiled code.
+pytestmark = pytest.mark.interpreted
+
+
 @pytest.fixture(scope="module")
 def walked() -> dict[str, Walk]:
     return walks()

@@ -33,6 +33,9 @@ PARTITIONS = 6
 STEP_NS = 15_000_000
 TOPIC_RESOURCE = 2
 
+# These tests replace a function that can be compiled.
+pytestmark = pytest.mark.interpreted
+
 
 class Looks:
     """Records the decompression of batches and the turn of each step. Each batch takes two

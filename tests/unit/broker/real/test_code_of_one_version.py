@@ -39,7 +39,12 @@ def loaded(folder: Path) -> dict[str, Path]:
     code, files = json.loads(done.stdout)
     assert code == EXIT_FAILED, done.stderr
     assert str(broker.host_port) in done.stderr
-    return {name: Path(file) for name, file in files.items() if file is not None}
+    return {name: source_of(Path(file)) for name, file in files.items() if file is not None}
+
+
+def source_of(file: Path) -> Path:
+    """Return the source of a module. A compiled file is beside its source."""
+    return file if file.suffix == ".py" else file.with_name(f"{file.name.partition('.')[0]}.py")
 
 
 def imports(tree: ast.AST) -> Iterator[str]:

@@ -18,6 +18,9 @@ from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 
+# The doubles inherit from a class that can be compiled. The flusher itself is not compiled.
+pytestmark = pytest.mark.interpreted
+
 
 class SlowTarget(FlushTarget):
     """A sync that ends when the test says so."""

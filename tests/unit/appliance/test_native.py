@@ -1,0 +1,133 @@
+"""Compiled code is used exactly as long as it fits the sources."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance.errors import Failure
+from appliance.launch import native
+from appliance.mill.home import CODE
+
+SUM = "def total(numbers: list[int]) -> int:\n    return sum(numbers)\n"
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """The code of a mill whose packages have one module each."""
+    for package in native.PACKAGES:
+        folder = tmp_path / package
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
+        (folder / "sums.py").write_text(SUM)
+    return tmp_path
+
+
+@pytest.fixture
+def copied(code: Path) -> Path:
+    """The same code with a copy that has no compiled file."""
+    folder = native.folder_of(code)
+    folder.mkdir(parents=True)
+    (folder / native.CHECKSUM).write_text(native.checksum(code))
+    return code
+
+
+def imported(code: Path) -> Path:
+    """Return the file that a part imports for a module of the broker."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from broker import sums; print(sums.__file__)"],
+        cwd=code,
+        env={**os.environ, "PYTHONPATH": native.python_path(code)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Path(done.stdout.strip())
+
+
+def test_without_a_copy_the_sources_run(code: Path) -> None:
+    assert native.find(code) is None
+    assert native.python_path(code) == str(code)
+
+
+def test_a_copy_of_these_sources_is_used(copied: Path) -> None:
+    folder = native.folder_of(copied)
+    assert native.find(copied) == native.Native(folder, is_current=True)
+    assert native.python_path(copied) == f"{folder}{os.pathsep}{copied}"
+
+
+@pytest.mark.parametrize("package", native.PACKAGES)
+def test_a_changed_source_is_not_hidden(copied: Path, package: str) -> None:
+    (copied / package / "sums.py").write_text(SUM.replace("sum(", "len("))
+    assert native.find(copied) == native.Native(native.folder_of(copied), is_current=False)
+    assert native.python_path(copied) == str(copied)
+
+
+def test_a_moved_source_is_not_hidden(copied: Path) -> None:
+    (copied / "broker/sums.py").rename(copied / "broker/others.py")
+    assert native.python_path(copied) == str(copied)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff"])
+def test_a_broken_checksum_is_not_trusted(copied: Path, content: bytes) -> None:
+    (native.folder_of(copied) / native.CHECKSUM).write_bytes(content)
+    assert native.python_path(copied) == str(copied)
+
+
+@pytest.mark.live
+def test_sources_are_compiled_and_compiled_again(
+    code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "MODULES", ("broker/sums.py", "protocol/sums.py"))
+    assert imported(code) == code / "broker/sums.py"
+    folder = native.make(code)
+    assert imported(code).parent == folder / "broker"
+    assert imported(code).suffix == ".so"
+    with (code / "broker/sums.py").open("a") as source:
+        source.write("NAME = 'changed'\n")
+    assert imported(code) == code / "broker/sums.py"
+    native.make(code)
+    assert imported(code).suffix == ".so"
+    assert [path.name for path in native.folder_of(code).parent.iterdir()] == ["native"]
+
+
+def test_a_module_that_cannot_be_compiled_leaves_the_earlier_copy(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "MODULES", ("broker/sums.py",))
+    (copied / "broker/sums.py").write_text("def total(numbers: list[int]) -> str:\n    return 1\n")
+    with pytest.raises(Failure, match="Incompatible return value"):
+        native.make(copied)
+    found = native.find(copied)
+    assert found is not None and not found.is_current
+
+
+def test_a_missing_compiler_is_named(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Failure, match="C compiler"):
+        native.make(code)
+
+
+def test_all_modules_exist() -> None:
+    assert [name for name in native.MODULES if not (CODE / name).is_file()] == []
+
+
+def test_every_heir_of_a_compiled_class_is_compiled() -> None:
+    """A broker with an interpreted one would not start."""
+    made: set[str] = set()
+    heirs: dict[str, set[str]] = {}
+    for package in native.PACKAGES:
+        for path in (CODE / package).rglob("*.py"):
+            name = str(path.relative_to(CODE))
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.ClassDef):
+                    continue
+                if name in native.MODULES:
+                    made.add(node.name)
+                else:
+                    heirs[f"{name} {node.name}"] = {ast.unparse(base) for base in node.bases}
+    assert made
+    assert [heir for heir, bases in heirs.items() if bases & made] == []
