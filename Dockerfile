@@ -1,6 +1,9 @@
 # Two images: `mill` (brokers, collector, monitor, command line) and `stream`, which adds PySpark,
 # Java and Spark's Kafka connector. Each part runs as a user of its own; see docker-compose.yml.
 
+# 1: the broker's hot code is compiled to C (`make native`).
+ARG NATIVE=0
+
 FROM python:3.11-slim-bookworm AS base
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/opt/millrace \
     PATH=/opt/millrace/.venv/bin:$PATH MILLRACE_HOME=/mill
@@ -38,6 +41,28 @@ RUN apt-get update -q \
  && apt-get install -y -q --no-install-recommends openjdk-17-jre-headless procps \
  && rm -rf /var/lib/apt/lists/*
 
+FROM base AS native-0
+RUN mkdir -p .cache/native
+
+FROM packages AS native-1
+# Debian's own Python has its headers in another package than the official image.
+RUN apt-get update -q \
+ && apt-get install -y -q --no-install-recommends gcc libc6-dev \
+ && { [ -f "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] \
+      || apt-get install -y -q --no-install-recommends python3-dev; } \
+ && rm -rf /var/lib/apt/lists/*
+COPY requirements/dev.txt requirements/
+RUN awk '/^[a-zA-Z0-9]/ {keep = /^(ast-serialize|librt|mypy|mypy-extensions|pathspec|typing-extensions)==/} keep' \
+      requirements/dev.txt >requirements/native.txt \
+ && pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-build-isolation \
+      -r requirements/native.txt
+COPY protocol protocol
+COPY broker broker
+COPY appliance appliance
+RUN python -m appliance.launch.native
+
+FROM native-${NATIVE} AS native
+
 FROM base AS mill
 COPY --from=packages /opt/millrace/.venv .venv
 COPY protocol protocol
@@ -48,6 +73,7 @@ COPY stream stream
 COPY monitor monitor
 COPY appliance appliance
 COPY bin bin
+COPY --from=native /opt/millrace/.cache/native .cache/native
 RUN python -m compileall -q . -x '\.venv'
 ENTRYPOINT ["python", "-m", "appliance"]
 

@@ -35,6 +35,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
+from appliance.launch import native
 from appliance.launch.servers import find_program
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
@@ -202,9 +203,26 @@ def _machine(home: Home) -> Iterator[Check]:
         # In containers each part has its own volume, which this container cannot see.
         yield from startup.disk_space(home)
         yield flush_latency(home.data if home.data.exists() else home.folder)
+    yield from _compiled_code(home)
     yield from _limits()
     yield from _memory()
     yield from _secret_modes(home)
+
+
+def _compiled_code(home: Home) -> Iterator[Check]:
+    """Warn if the brokers cannot use the compiled code. Without compiled code there is no check."""
+    found = native.find(home.code)
+    if found is None:
+        return
+    if found.is_current:
+        yield Check(CheckLevel.OK, "compiled code", str(found.folder))
+        return
+    yield Check(
+        CheckLevel.WARNING,
+        "compiled code",
+        f"{found.folder} is of other sources, so brokers do not use it",
+        "`make native` compiles these sources",
+    )
 
 
 def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:

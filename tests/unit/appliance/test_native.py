@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from appliance.checks.startup import CheckLevel
+from appliance.cli import doctor
 from appliance.errors import Failure
 from appliance.launch import native
-from appliance.mill.home import CODE
+from appliance.mill.home import CODE, Home
 
 SUM = "def total(numbers: list[int]) -> int:\n    return sum(numbers)\n"
 
@@ -131,3 +133,19 @@ def test_every_heir_of_a_compiled_class_is_compiled() -> None:
                     heirs[f"{name} {node.name}"] = {ast.unparse(base) for base in node.bases}
     assert made
     assert [heir for heir, bases in heirs.items() if bases & made] == []
+
+
+def compiled_rows(code: Path) -> list[tuple[CheckLevel, str]]:
+    home = Home(code, code / "configs/millrace.yaml", code)
+    return [(check.level, check.found) for check in doctor._compiled_code(home)]
+
+
+def test_doctor_says_whether_compiled_code_is_used(code: Path) -> None:
+    assert compiled_rows(code) == []
+    folder = native.folder_of(code)
+    folder.mkdir(parents=True)
+    (folder / native.CHECKSUM).write_text(native.checksum(code))
+    assert compiled_rows(code) == [(CheckLevel.OK, str(folder))]
+    (code / "protocol/sums.py").write_text("")
+    [(level, found)] = compiled_rows(code)
+    assert level is CheckLevel.WARNING and "other sources" in found
