@@ -61,6 +61,11 @@ class Terms(Protocol):
         """The transactional id of the request; None without a transaction."""
 
     @property
+    def is_trusted(self) -> bool:
+        """True if the client had no need to log in. Only the headers of its batches are checked, if
+        the topic allows it."""
+
+    @property
     def proofs(self) -> Proofs:
         """The answers of a coordinator on another broker about the request's transactional
         batches."""
@@ -183,7 +188,9 @@ class BatchValidator:
         if header.attributes & TRANSACTIONAL:
             refuse_batch(self._verifier, terms.transactional_id, header, replica, terms.proofs)
         try:
-            appended = replica.log.append(batch, header, replica.leader_epoch, now_ms, seen)
+            appended = replica.log.append(
+                batch, header, replica.leader_epoch, now_ms, seen, is_trusted=terms.is_trusted
+            )
         except ApiError as error:
             if error.code in OF_A_PRODUCER and not self._replicas.place.may_read:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error

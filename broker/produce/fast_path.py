@@ -62,8 +62,8 @@ class ProduceTemplate:
     answers."""
 
     __slots__ = ("answer", "client_id", "fill", "fill_at", "head", "index", "is_flexible",
-                 "pause_at", "prefix", "prefix_end", "required_acks", "timeout_ms", "topic",
-                 "transactional_id", "version")  # fmt: skip
+                 "is_trusted", "pause_at", "prefix", "prefix_end", "required_acks", "timeout_ms",
+                 "topic", "transactional_id", "version")  # fmt: skip
 
     proofs = NO_PROOFS
     """No answers of other coordinators, because requests with transactional batches take the normal
@@ -75,8 +75,11 @@ class ProduceTemplate:
         prefix_end: int,
         request: ProduceRequest,
         client_id: str | None,
+        *,
+        is_trusted: bool,
     ) -> None:
         topic = request.topic_data[0]
+        self.is_trusted = is_trusted
         version = self.version = frame[3]
         self.head = bytes(frame[:_KEY_AND_VERSION_BYTES])
         self.prefix = bytes(frame[_CORRELATION_END:prefix_end])
@@ -267,8 +270,13 @@ class QuickProduces:
         return True
 
 
-def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate | None:
-    """Return a template made from this request; None if such requests need the normal path."""
+def template_of(
+    frame: memoryview, request: ProduceRequest, is_trusted: bool = True
+) -> ProduceTemplate | None:
+    """Return a template made from this request; None if such requests need the normal path.
+
+    `is_trusted` is as in `batch_validator.Terms`.
+    """
     if request.transactional_id is not None or request.acks not in (-1, 1) or frame[3] < 3:
         return None
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
@@ -288,7 +296,7 @@ def template_of(frame: memoryview, request: ProduceRequest) -> ProduceTemplate |
     header, header_end = decode_request_header(frame)
     if header_end >= prefix_end:
         return None
-    return ProduceTemplate(frame, prefix_end, request, header.client_id)
+    return ProduceTemplate(frame, prefix_end, request, header.client_id, is_trusted=is_trusted)
 
 
 def _pattern(topic: str, index: int, version: int) -> tuple[bytes, int]:

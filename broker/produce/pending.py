@@ -87,13 +87,14 @@ class PartitionAppend:
 class PendingProduce:
     """A Produce request on the normal path, from the append of its batches to its answer."""
 
-    __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers", "proofs",
-                 "required_acks", "response", "timeout_ms", "transactional_id",
+    __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers", "is_trusted",
+                 "proofs", "required_acks", "response", "timeout_ms", "transactional_id",
                  "version")  # fmt: skip
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self.call = call
         self.version = call.version
+        self.is_trusted = call.session.login is None
         self.required_acks = request.acks
         self.timeout_ms = request.timeout_ms
         self.transactional_id = request.transactional_id

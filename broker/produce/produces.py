@@ -26,7 +26,7 @@ from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from broker.storage.errors import DiskError, RecordsUnseen
 from broker.storage.outcomes import AppendResult, CheckedRecords
-from broker.storage.validation import look_at_records
+from broker.storage.validation import look_at_once, look_at_records
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.produce import (
@@ -190,7 +190,10 @@ class Produces:
         if not self._staged:
             self._now_ms = self._clock.now_ms()
         replica = self._validator.admit(template, template.topic, template.index)
-        appended = self._validator.append(template, replica, batch, header, self._now_ms)
+        seen = None
+        if not template.is_trusted:
+            seen = look_at_once(batch, header, replica.log.config, self._now_ms)
+        appended = self._validator.append(template, replica, batch, header, self._now_ms, seen)
         if not appended.is_duplicate:
             self._dirty[replica] = None
         return replica, appended

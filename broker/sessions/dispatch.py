@@ -38,10 +38,11 @@ class Dispatcher:
         handlers: Mapping[ApiKey, Handler],
         offered: Mapping[ApiKey, range],
         metrics: Metrics,
-        template_of: Callable[[memoryview, ProduceRequest], object],
+        template_of: Callable[[memoryview, ProduceRequest, bool], object],
     ) -> None:
         """`offered` has the versions of each API. `template_of` makes the template of a Produce,
-        with which the next Produce is compared."""
+        with which the next Produce is compared. Its last argument says if the client had no need to
+        log in."""
         self._template_of = template_of
         self._metrics = metrics
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {}
@@ -76,7 +77,7 @@ class Dispatcher:
             timing = slot.timing = slot.timing or RequestTiming(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
         if isinstance(request, ProduceRequest) and session.template is None:
-            session.template = self._template_of(frame, request)
+            session.template = self._template_of(frame, request, session.login is None)
         try:
             answer = entry[2](call, request)
         except ApiError as error:

@@ -109,16 +109,17 @@ class Log:
 
     def append(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int,
-        seen: CheckedRecords | None = None,
+        seen: CheckedRecords | None = None, *, is_trusted: bool = True,
     ) -> AppendResult:  # fmt: skip
         """Validate a client's batch, assign its offsets and stage it.
 
         `batch` is a writable view of all the request's bytes for this partition. If `ApiError` or
         `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check the records and
-        pass the result as `seen`. A duplicate of a staged batch succeeds or fails with it.
+        pass the result as `seen`. Unless `is_trusted`, they must always be checked. A duplicate of
+        a staged batch succeeds or fails with it.
         """
         config, state = self.config, self.producer_state
-        check_client_batch(batch, header, config, now_ms, seen)
+        check_client_batch(batch, header, config, now_ms, seen, is_trusted=is_trusted)
         if header.producer_id >= 0:
             known = state.check(header)
             if known is not None:

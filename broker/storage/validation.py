@@ -1,23 +1,27 @@
 """Validates a client's batch before it enters the log.
 
 This module is pure. Every refusal is raised before anything changes, with Kafka's error code for
-the same cause. Records are checked one by one only in two cases: a topic setting requires it (keys
-on a compacted topic, a minimum timestamp, its own codec), or the header's largest timestamp is out
-of bounds or cannot be the largest (decision 0015). This can take a hundred times as long as all
-other checks. So `check_client_batch` only reports that the check is needed, and `look_at_records`
-does it in small steps. As a consequence, a client can store a batch with a valid header and
-checksum whose records no reader can decode.
+the same cause. Records are checked one by one only in three cases:
+
+- the client had to log in, so it is not trusted (decision 0232);
+- a topic setting requires it: keys on a compacted topic, a minimum timestamp, its own codec;
+- the header's largest timestamp is out of bounds or cannot be the largest (decision 0015).
+
+This can take a hundred times as long as all other checks. So `check_client_batch` only reports that
+the check is needed, and `look_at_records` does it in small steps. As a consequence, a trusted
+client can store a batch with a valid header and checksum whose records no reader can decode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 
 from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
 from broker.settings import LONG_MAX
 from broker.storage.errors import InvalidRecords, RecordsUnseen
 from broker.storage.outcomes import CheckedRecords
 from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.types import NO_TIMESTAMP
 from protocol.wire.compression import Codec
 from protocol.wire.record import Place
 from protocol.wire.records import (
@@ -27,8 +31,11 @@ from protocol.wire.records import (
     BatchHeader,
     check_crc,
     iterate_place_runs,
-    read_header,
 )
+
+AT_ONCE_BYTES_MAX = 16 << 10
+"""The size up to which `look_at_once` checks a batch, both as sent and decompressed. The smallest
+records of this size take some milliseconds."""
 
 RECORD_ERRORS_MAX = 100
 """The largest number of records that one refusal names. A batch can have a million invalid
@@ -52,11 +59,14 @@ def check_client_batch(
     config: LogConfig,
     now_ms: int,
     seen: CheckedRecords | None = None,
+    *,
+    is_trusted: bool = True,
 ) -> None:
     """Refuse a client's batch that is damaged, too large, or not what a producer may send.
 
     Raises RecordsUnseen if the records must be checked first, and `look_at_records` has not checked
-    them under these same settings (`seen`).
+    them under these same settings (`seen`). The records of a client that is not trusted are always
+    checked.
     """
     size_bytes = len(batch)
     if header.magic != MAGIC:
@@ -97,14 +107,18 @@ def check_client_batch(
         )
     if header.is_log_append_time:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set LogAppendTime")
-    if seen is not None and seen.under is config:
-        return
-    if (
+    is_seen = seen is not None and seen.under is config
+    if not is_seen and (not is_trusted or _must_look(header, config, now_ms)):
+        raise RecordsUnseen
+
+
+def _must_look(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Return True if the records must be checked even if the client is trusted."""
+    return (
         config.is_compacted
         or must_repack(header, config)
-        or _are_timestamps_wanted(header, config, now_ms)
-    ):
-        raise RecordsUnseen
+        or _must_check_timestamps(header, config, now_ms)
+    )
 
 
 def must_repack(header: BatchHeader, config: LogConfig) -> bool:
@@ -152,8 +166,8 @@ def check_counts(header: BatchHeader) -> None:
         )
 
 
-def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Return True if every record's timestamp must be checked.
+def _must_check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Return True if the header does not show whether every record's timestamp is in bounds.
 
     The header's largest timestamp shows whether any is too new, but not whether any is too old. The
     base timestamp is the first record's, so a largest timestamp below it is wrong: some clients
@@ -175,24 +189,42 @@ def _refuse_unowned(header: BatchHeader) -> None:
 
 
 def look_at_records(
-    batch: memoryview, config: LogConfig, now_ms: int
+    batch: memoryview, config: LogConfig, now_ms: int, limit_bytes: int | None = None
 ) -> Generator[bool, None, CheckedRecords]:
     """Check the records of a batch. The refusal of a batch names its invalid records by number.
 
-    This call decompresses the batch, so the caller can release it afterwards. The caller runs the
-    returned generator, which checks the records in steps of some milliseconds. It yields False
-    after each step and returns the result.
+    This call decompresses the batch, to at most `limit_bytes` (default: `limits`), so the caller
+    can release it afterwards. The caller runs the returned generator, which checks the records in
+    steps of some milliseconds. It yields False after each step and returns the result.
     """
-    header = read_header(batch)
     try:
-        runs = iterate_place_runs(batch)
+        runs = iterate_place_runs(batch, limit_bytes)
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     bounds = None
-    if _are_timestamps_wanted(header, config, now_ms):
+    if config.message_timestamp_type != LOG_APPEND_TIME:
         newest_ms = now_ms + config.message_timestamp_after_max_ms
         bounds = now_ms - config.message_timestamp_before_max_ms, newest_ms
     return _look(runs, bounds, config)
+
+
+def look_at_once(
+    batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
+) -> CheckedRecords:
+    """Check the records of a small batch in one step.
+
+    Raises ApiError for every batch that this cannot take: a large one, an invalid one, and one that
+    the topic stores in another codec. The header need not have been checked before.
+    """
+    if len(batch) > AT_ONCE_BYTES_MAX or must_repack(header, config):
+        raise ApiError(ErrorCode.INVALID_RECORD, "the batch cannot be checked at once")
+    steps = look_at_records(batch, config, now_ms, AT_ONCE_BYTES_MAX)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            seen: CheckedRecords = end.value
+            return seen
 
 
 def _look(
@@ -206,22 +238,20 @@ def _look(
     max_timestamp_ms = -1
     try:
         for run in runs:
-            if bounds is not None:
-                oldest_ms, newest_ms = bounds
-                untimely += [
-                    number
-                    for number, (_, stamp, _) in enumerate(run, count)
-                    # -1 stands for "no timestamp" and passes.
-                    if stamp > newest_ms or -1 < stamp < oldest_ms or stamp < -1
-                ]
-            if config.is_compacted:
-                keyless += [number for number, one in enumerate(run, count) if one[2] < 0]
+            if not run:
+                yield False
+                continue
+            offsets, stamps, key_sizes = zip(*run, strict=True)
+            if bounds is not None and (max(stamps) > bounds[1] or min(stamps) < bounds[0]):
+                untimely += _untimely(stamps, count, *bounds)
+            if config.is_compacted and min(key_sizes) < 0:
+                keyless += [number for number, size in enumerate(key_sizes, count) if size < 0]
             end = count + len(run)
-            if [one[0] for one in run] != list(range(count, end)):
+            if offsets != tuple(range(count, end)):
                 raise ApiError(
                     ErrorCode.INVALID_RECORD, "the offsets of the records in the batch have gaps"
                 )
-            max_timestamp_ms = max([max_timestamp_ms, *(one[1] for one in run)])
+            max_timestamp_ms = max(max_timestamp_ms, *stamps)
             count = end
             yield False
     except WireError as error:
@@ -231,6 +261,16 @@ def _look(
     if keyless:
         _refuse(keyless, ErrorCode.INVALID_RECORD, "a record of a compacted topic needs a key")
     return CheckedRecords(config, max_timestamp_ms)
+
+
+def _untimely(stamps: Sequence[int], first: int, oldest_ms: int, newest_ms: int) -> list[int]:
+    """Return the numbers of the records that are out of bounds. -1 stands for "no timestamp" and
+    passes."""
+    return [
+        number
+        for number, stamp in enumerate(stamps, first)
+        if stamp > newest_ms or (stamp < oldest_ms and stamp != NO_TIMESTAMP)
+    ]
 
 
 def _refuse(numbers: list[int], code: ErrorCode, reason: str) -> None:

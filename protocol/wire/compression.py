@@ -271,7 +271,8 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
     try:
         _check_zstd_frames(memoryview(data))
         with decompressor.stream_reader(data, read_across_frames=True) as reader:
-            while part := reader.read(_READ_BYTES):
+            # A small limit needs no large buffer, which would cost more than the decompression.
+            while part := reader.read(min(_READ_BYTES, limit_bytes + 1)):
                 out += part
                 if len(out) > limit_bytes:
                     raise _too_large("zstd", limit_bytes)

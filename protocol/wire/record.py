@@ -9,7 +9,7 @@ This module is pure. The layout of a record:
 All deltas refer to the header of the batch. `records` reads and writes whole batches.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from struct import Struct as Packed
 from struct import error as StructError
 from typing import NamedTuple
@@ -119,7 +119,7 @@ RUN_RECORDS = 100
 """The number of records whose positions `scan_places` yields at a time."""
 
 RUN_HEADERS = 500
-"""A record with more headers than this is scanned in parts."""
+"""The number of headers after which `scan_places` yields within a record."""
 
 
 def scan_places(
@@ -127,9 +127,9 @@ def scan_places(
 ) -> Iterator[list[Place]]:
     """Yield the places of records, with the checks of `read_records`, without decoding contents.
 
-    Numbers of one byte, and of three as in large batches, are read without a call. The places come
-    in lists of some milliseconds of work, which can be empty. So an event loop can do other work in
-    between.
+    Numbers of one to three bytes are read without a call, because calls would double the time. The
+    places come in lists of some milliseconds of work, which can be empty. So an event loop can do
+    other work in between.
     """
     try:
         yield from _scan_places(payload, count, base_offset, base_timestamp, append_timestamp)
@@ -148,6 +148,9 @@ def _scan_places(
         if low < 0x80:
             length = low >> 1 if not low & 1 else -1
             position += 1
+        elif 0 < (high := payload[position + 1]) < 0x80:
+            length = high << 6 | low >> 1 & 0x3F if not low & 1 else -1
+            position += 2
         else:
             length, position = read_varint(payload, position)
         end = position + length
@@ -157,7 +160,10 @@ def _scan_places(
         if low < 0x80:
             delta = low >> 1 ^ -(low & 1)
             position += 2
-        elif 0 < (high := payload[position + 3]) < 0x80 <= (middle := payload[position + 2]):
+        elif 0 < (middle := payload[position + 2]) < 0x80:
+            delta = (middle << 6 | low >> 1 & 0x3F) ^ -(low & 1)
+            position += 3
+        elif 0 < (high := payload[position + 3]) < 0x80 <= middle:
             delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
             position += 4
         else:
@@ -167,7 +173,10 @@ def _scan_places(
         if low < 0x80:
             delta = low >> 1 ^ -(low & 1)
             position += 1
-        elif 0 < (high := payload[position + 2]) < 0x80 <= (middle := payload[position + 1]):
+        elif 0 < (middle := payload[position + 1]) < 0x80:
+            delta = (middle << 6 | low >> 1 & 0x3F) ^ -(low & 1)
+            position += 2
+        elif 0 < (high := payload[position + 2]) < 0x80 <= middle:
             delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
             position += 3
         else:
@@ -176,14 +185,9 @@ def _scan_places(
         value_size, position = _skip_sized(payload, position)
         if key_size < -1 or value_size < -1 or position >= end:
             raise CorruptBatch("a key or value does not fit into its record")
-        if payload[position]:
-            left, position = _read_header_count(payload, position, end)
-            while left:
-                left, position = _skip_headers(payload, position, end, left)
-                if left:
-                    yield []
-        else:
-            position += 1
+        position += 1
+        if payload[position - 1]:
+            position = yield from _skip_headers(payload, position - 1, end)
         if position != end:
             raise CorruptBatch(f"a record ends at byte {position}, but its length says {end}")
         places.append((base_offset + delta, timestamp, key_size))
@@ -280,6 +284,9 @@ def _skip_sized(payload: bytes, position: int) -> tuple[int, int]:
     if size < 0x80:
         size = size >> 1 ^ -(size & 1)
         position += 1
+    elif 0 < (high := payload[position + 1]) < 0x80:
+        size = (high << 6 | size >> 1 & 0x3F) ^ -(size & 1)
+        position += 2
     else:
         size, position = read_varint(payload, position)
     return size, position + size if size > 0 else position
@@ -302,13 +309,18 @@ def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int
     return headers, position
 
 
-def _skip_headers(payload: bytes, position: int, end: int, left: int) -> tuple[int, int]:
-    """Skip some of the remaining headers, because 20 MB can hold ten million of them."""
-    count = min(left, RUN_HEADERS)
-    for _ in range(count):
+def _skip_headers(payload: bytes, position: int, end: int) -> Generator[list[Place], None, int]:
+    """Skip the headers of one record, and return where they end.
+
+    Yield empty lists in between, because 20 MB can hold ten million headers.
+    """
+    count, position = _read_header_count(payload, position, end)
+    for number in range(1, count + 1):
         _, position = _read_header_name(payload, position, end)
         _, position = _read_sized(payload, position, end)
-    return left - count, position
+        if not number % RUN_HEADERS:
+            yield []
+    return position
 
 
 def _read_header_name(payload: bytes, position: int, end: int) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import subprocess
 from collections.abc import Sequence
 
@@ -10,8 +11,10 @@ from protocol.client.cluster import Cluster
 from protocol.client.login import LoginSettings
 from protocol.client.tls import TlsSettings
 from protocol.client.user_admin import set_password
-from protocol.security.scram import Mechanism
+from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from protocol.security.scram import ClientExchange, Mechanism, salted_password
 from tests.harness.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaTools
+from tests.harness.wire import WireClient
 
 
 def give_password(
@@ -26,6 +29,21 @@ def give_password(
         await cluster.close()
 
     asyncio.run(change())
+
+
+def wire_log_in(
+    client: WireClient, user: str, password: str, mechanism: Mechanism = Mechanism.SHA_512
+) -> None:
+    """Log in on a connection whose every request the test controls."""
+    assert client.ask(SaslHandshakeRequest(mechanism=mechanism.sasl_name), 1).error_code == 0
+    exchange = ClientExchange(user, mechanism.digest, secrets.token_bytes(24))
+    told = client.ask(SaslAuthenticateRequest(auth_bytes=exchange.first()), 2)
+    challenge = exchange.challenged(told.auth_bytes)
+    salted = salted_password(password, challenge.salt, challenge.iterations, mechanism.digest)
+    final = exchange.final(challenge, salted)
+    told = client.ask(SaslAuthenticateRequest(auth_bytes=final), 2)
+    assert told.error_code == 0, told
+    exchange.verify(told.auth_bytes)
 
 
 def brokers_found(

@@ -1,6 +1,7 @@
 """A bare Kafka connection over one blocking socket, for tests that must control every request."""
 
 import socket
+import ssl
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,10 +46,14 @@ class Hung(AssertionError):
 class WireClient:
     """Sends requests and reads responses, in any order that a test needs."""
 
-    def __init__(self, bootstrap: str, client_id: str = "test") -> None:
+    def __init__(
+        self, bootstrap: str, client_id: str = "test", tls: ssl.SSLContext | None = None
+    ) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.client_id = client_id
         self._sent: list[tuple[int, int, int]] = []
         self._next_id = 1

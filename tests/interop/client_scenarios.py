@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pytest
 
@@ -37,11 +37,11 @@ class Killable(Protocol):
     def start(self) -> object: ...
 
 
-def connected(bootstrap: str, test: Callable[[Cluster], Awaitable[None]]) -> None:
-    """Run a test with a connected cluster."""
+def connected(bootstrap: str, test: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
+    """Run a test with a connected cluster. `options` are those of `Cluster`."""
 
     async def run() -> None:
-        cluster = Cluster(bootstrap, client_id="test")
+        cluster = Cluster(bootstrap, client_id="test", **options)
         await cluster.start(30_000)
         try:
             await test(cluster)

@@ -204,6 +204,26 @@ def test_records_out_of_bounds_cannot_hide_behind_a_small_largest_timestamp() ->
     accept(view, message__timestamp__type="LogAppendTime")
 
 
+def test_nor_behind_one_that_can_be_where_records_are_looked_at() -> None:
+    view = batch(b"a", b"b", timestamps=[NOW, NOW * 2], key=b"k")
+    pack_into(">q", view, 35, NOW)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    accept(view)
+    error = refusal(view, cleanup__policy="compact")
+    assert isinstance(error, InvalidRecords)
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert [number for number, _ in error.record_errors] == [1]
+
+
+def test_times_before_1970_are_taken_as_kafka_does() -> None:
+    view = batch(b"a", b"b", timestamps=[-5, NOW], key=b"k")
+    accept(view)
+    accept(view, cleanup__policy="compact")
+    error = refusal(view, message__timestamp__before__max__ms="100")
+    assert isinstance(error, InvalidRecords)
+    assert [number for number, _ in error.record_errors] == [0]
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_payload_that_does_not_decode_is_invalid_where_it_is_looked_at(
