@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from broker.config import TlsFiles
-from broker.real.certificates import BrokerIdentity, Contexts
-from broker.real.tls_engine import HANDSHAKE_BYTES_MAX, TlsEngine, TlsError
+from broker.real.certificates import checked_context
+from broker.real.link_certificates import LinkCertificates
+from broker.real.tls_engine import (
+    HANDSHAKE_BYTES_MAX,
+    CertificateRefused,
+    TlsEngine,
+    TlsError,
+)
 from tests.harness.certificates import CLUSTER_ID, TestAuthority, new_test_authority
 
 
@@ -20,9 +26,8 @@ def client_context(authority: TestAuthority) -> ssl.SSLContext:
 
 def pair(files: TlsFiles, authority: TestAuthority) -> tuple[TlsEngine, TlsEngine]:
     """Return a client and a server that have exchanged nothing yet."""
-    contexts = Contexts(files, among_brokers=False)
     client = TlsEngine(client_context(authority), server_name="localhost")
-    return client, TlsEngine(contexts.clients)
+    return client, TlsEngine(checked_context(files, ()))
 
 
 def shake(client: TlsEngine, server: TlsEngine) -> None:
@@ -139,7 +144,7 @@ def test_a_client_older_than_tls_1_2_is_refused(authority: TestAuthority) -> Non
     # OpenSSL offers TLS 1.1 only at security level 0.
     old.set_ciphers("ALL:@SECLEVEL=0")
     client = TlsEngine(old, server_name="localhost")
-    server = TlsEngine(Contexts(files, among_brokers=False).clients)
+    server = TlsEngine(checked_context(files, ()))
     client.handshake()
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match="unsupported protocol"):
@@ -151,7 +156,7 @@ def test_tls_1_2_works_for_clients(authority: TestAuthority) -> None:
     older = client_context(authority)
     older.maximum_version = ssl.TLSVersion.TLSv1_2
     client = TlsEngine(older, server_name="localhost")
-    server = TlsEngine(Contexts(files, among_brokers=False).clients)
+    server = TlsEngine(checked_context(files, ()))
     shake(client, server)
     server.feed(memoryview(client.seal(b"a frame")))
     assert read(server) == b"a frame"
@@ -186,49 +191,65 @@ def test_the_refused_side_learns_why(authority: TestAuthority, tmp_path: Path) -
         server.handshake()
 
 
-def brokers(one: TlsFiles, other: TlsFiles) -> tuple[TlsEngine, TlsEngine]:
-    """Return the TLS engines of two brokers. The first connects to the second."""
-    check = BrokerIdentity(CLUSTER_ID, (1, 2))
-    dialling = Contexts(one, among_brokers=True).dialling
-    accepting = Contexts(other, among_brokers=True).accepting
-    assert dialling is not None
-    assert accepting is not None
-    client = TlsEngine(dialling, server_name="localhost", check_peer=check)
-    return client, TlsEngine(accepting, check_peer=check)
+def link_certificates(files: TlsFiles, node_id: int) -> LinkCertificates:
+    return LinkCertificates(files, CLUSTER_ID, node_id)
 
 
-def test_brokers_know_each_other_by_certificate(authority: TestAuthority) -> None:
-    client, server = brokers(authority.write("broker-1"), authority.write("broker-2"))
+def brokers(authority: TestAuthority, reached: int | None = 2) -> tuple[TlsEngine, TlsEngine]:
+    """Return the TLS engines of brokers 1 and 2. Broker 1 means to reach the broker `reached`."""
+    one, other = (link_certificates(authority.write(f"broker-{each}"), each) for each in (1, 2))
+    return one.to_broker(reached), other.from_broker()
+
+
+@pytest.mark.parametrize("reached", [2, None])
+def test_brokers_know_each_other_by_certificate(
+    authority: TestAuthority, reached: int | None
+) -> None:
+    client, server = brokers(authority, reached)
     shake(client, server)
-    assert client.is_established
-    assert server.is_established
+    assert (client.peer_id, server.peer_id) == (2, 1)
     server.feed(memoryview(client.seal(b"a vote")))
     assert read(server) == b"a vote"
 
 
+def test_pitfall_14_another_broker_than_the_dialled_one_is_refused(
+    authority: TestAuthority,
+) -> None:
+    client, server = brokers(authority, reached=3)
+    with pytest.raises(CertificateRefused, match="is of broker 2, expected broker 3"):
+        shake(client, server)
+    assert (client.is_established, client.peer_id) == (False, None)
+
+
 @pytest.mark.parametrize(
-    ("common_name", "organisation", "said"),
+    ("names", "organisation", "said"),
     [
-        ("collector", CLUSTER_ID, "a certificate of .*collector"),
-        ("broker-3", CLUSTER_ID, "expected one of"),
-        ("broker-1", "another-cluster-id-0001", "a certificate of cluster"),
+        (("collector",), CLUSTER_ID, "names no broker"),
+        (("broker-1", "broker-2"), CLUSTER_ID, "names broker-1, broker-2"),
+        (("broker-01",), CLUSTER_ID, "names no broker"),
+        (("broker-1",), "another-cluster-id-0001", "is of another-cluster-id-0001"),
     ],
 )
 def test_pitfall_14_only_a_broker_of_this_cluster_is_one(
-    authority: TestAuthority, common_name: str, organisation: str, said: str
+    authority: TestAuthority, names: tuple[str, ...], organisation: str, said: str
 ) -> None:
-    """Our CA may sign certificates for other purposes one day. None of them identifies a broker."""
-    wrong = authority.leaf(common_name, organisation=organisation)
-    client, server = brokers(authority.write("wrong", wrong), authority.write("broker-2"))
-    with pytest.raises(TlsError, match=said):
+    """Our CA signs certificates for other purposes too. None of them identifies a broker."""
+    _, server = brokers(authority)
+    wrong = authority.leaf("wrong", names, organisation=organisation)
+    path = authority.folder / "wrong.both"
+    path.write_bytes(wrong.certificate + wrong.key)
+    context = client_context(authority)
+    context.load_cert_chain(path)
+    client = TlsEngine(context, server_name="localhost")
+    with pytest.raises(CertificateRefused, match=said):
         shake(client, server)
-    assert not server.is_established
+    assert (server.is_established, server.peer_id) == (False, None)
 
 
 def test_pitfall_14_a_client_without_a_certificate_is_no_broker(
     authority: TestAuthority,
 ) -> None:
-    _, server = brokers(authority.write("broker-1"), authority.write("broker-2"))
+    _, server = brokers(authority)
     client = TlsEngine(client_context(authority), server_name="localhost")
     with pytest.raises(TlsError, match="peer did not return a certificate"):
         shake(client, server)
@@ -240,7 +261,7 @@ def test_brokers_speak_tls_1_3_only(authority: TestAuthority) -> None:
     older = client_context(authority)
     older.maximum_version = ssl.TLSVersion.TLSv1_2
     older.load_cert_chain(files.certificate, files.key)
-    _, server = brokers(files, authority.write("broker-2"))
+    _, server = brokers(authority)
     client = TlsEngine(older, server_name="localhost")
     client.handshake()
     server.feed(memoryview(client.take_sealed()))

@@ -11,6 +11,7 @@ from typing import Any
 
 from broker.config import BrokerConfig, Listener, TlsFiles
 from broker.real.certificates import Certificates
+from broker.real.link_certificates import LinkCertificates
 from broker.real.world import LoopWorld
 from tests.harness.certificates import CLUSTER_ID, TestAuthority
 from tests.harness.ports import free_port
@@ -37,7 +38,7 @@ class Listening:
         self.authority = authority
         self.made: list[Heard] = []
         self._receiver = receiver
-        self.world = self._world(authority.write("broker-1"), name)
+        self.world = self._world(authority.write("broker-1"), name, 1)
         self.listening = self.world.listen(name, self.address, self._take)
         self.listening.open()
 
@@ -51,7 +52,11 @@ class Listening:
             security_protocol="SSL",
         )
 
-    def _world(self, files: TlsFiles, name: str) -> LoopWorld:
+    def _world(self, files: TlsFiles, name: str, node_id: int) -> LoopWorld:
+        loop = asyncio.get_running_loop()
+        if name == "BROKER":
+            links = LinkCertificates(files, self.authority.cluster_id, node_id)
+            return LoopWorld(loop, _die, FRAME_BYTES_MAX, UNREAD_BYTES_MAX, None, links)
         config = BrokerConfig(
             part="broker-1",
             node_id=1,
@@ -61,15 +66,13 @@ class Listening:
             status_host="",
             status_port=0,
             tls=files,
-            voters={1: (LOOPBACK, 1), 2: (LOOPBACK, 2), 3: (LOOPBACK, 3)},
         )
         certificates = Certificates(config, files)
-        loop = asyncio.get_running_loop()
         return LoopWorld(loop, _die, FRAME_BYTES_MAX, UNREAD_BYTES_MAX, certificates)
 
-    def other_broker(self, files: TlsFiles) -> LoopWorld:
+    def other_broker(self, files: TlsFiles, node_id: int = 2) -> LoopWorld:
         """Return the world of another broker, which connects to this one."""
-        return self._world(files, "BROKER")
+        return self._world(files, "BROKER", node_id)
 
     def _take(self) -> Heard:
         self.made.append(self._receiver())
