@@ -9,7 +9,7 @@ is no problem of the broker.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker.metrics.warnings import Warnings
 from broker.real.tls_engine import CertificateRefused, RefusedByPeer, TlsError, WithoutTls
@@ -23,6 +23,17 @@ LOGGED_EVERY_MS = 60_000
 SHOWN_MS = 60_000
 """The time in milliseconds after the last refusal for which the refusal is shown. A broker dials
 again within half a second."""
+
+TEXTS_MAX = 4
+"""The largest number of reasons of one subject that are logged independently."""
+
+KINDS = {
+    "to": "the connection to another broker failed",
+    "from": "a connection to the listener for brokers was refused",
+}
+
+SHOWN_MAX = 16
+"""The largest number of refusals that are shown at a time: the newest."""
 
 SUBJECTS_MAX = 256
 """The largest number of brokers and addresses whose refusals are remembered. Beyond it, the oldest
@@ -49,8 +60,8 @@ class _Refusal:
     code: str = ""
     """The code of the problem; empty if the refusal is only logged."""
     at_ms: int = 0
-    logged_text: str = ""
-    logged_ms: int = 0
+    logged_ms: dict[str, int] = field(default_factory=dict)
+    """The time of the last log line, by its text. The newest texts are kept."""
     ends: int = 0
     """The number of handshakes in a row that ended without a reason."""
 
@@ -107,7 +118,7 @@ class LinkRefusals:
         """Return the refusals that are problems of the broker now."""
         now_ms = self._clock.monotonic_ms()
         shown = [one for one in self._found.values() if now_ms - one.at_ms < SHOWN_MS and one.code]
-        return [Problem(one.code, one.text) for one in shown]
+        return [Problem(one.code, one.text) for one in shown[-SHOWN_MAX:]]
 
     def _of_dialled(self, error: TlsError) -> str:
         match error:
@@ -129,10 +140,15 @@ class LinkRefusals:
         now_ms = self._clock.monotonic_ms()
         refusal = self._refusal(subject)
         refusal.text, refusal.code, refusal.at_ms = text, code, now_ms
-        is_new = text != refusal.logged_text
-        if is_new or now_ms - refusal.logged_ms >= LOGGED_EVERY_MS:
-            refusal.logged_text, refusal.logged_ms = text, now_ms
-            self._warnings.warn(logger, "a connection between brokers failed", reason=text)
+        logged_ms = refusal.logged_ms.get(text)
+        if logged_ms is None or now_ms - logged_ms >= LOGGED_EVERY_MS:
+            refusal.logged_ms.pop(text, None)
+            refusal.logged_ms[text] = now_ms
+            if len(refusal.logged_ms) > TEXTS_MAX:
+                del refusal.logged_ms[next(iter(refusal.logged_ms))]
+            # The kinds have limits of their own, so that strangers cannot silence the lines about
+            # dialled brokers.
+            self._warnings.warn(logger, KINDS[subject[0]], reason=text)
 
     def _refusal(self, subject: Subject) -> _Refusal:
         refusal = self._found.pop(subject, None) or _Refusal()

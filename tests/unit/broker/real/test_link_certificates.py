@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker.config import TlsFiles
-from broker.real import link_certificates
-from broker.real.link_certificates import LinkCertificates, checked_contexts
+from broker.real.link_certificates import LinkCertificates
 from broker.real.tls_engine import CertificateRefused
-from broker.real.tls_files import PemFiles
 from broker.settings import ConfigError
 from tests.harness.certificates import (
     CLUSTER_ID,
@@ -22,6 +20,7 @@ from tests.harness.certificates import (
     one_sided_leaf,
 )
 from tests.unit.broker.real.test_tls_engine import shake
+from tests.unit.broker.real.tls_world import let_end
 
 
 def certificates(files: TlsFiles, node_id: int = 1) -> LinkCertificates:
@@ -179,15 +178,11 @@ def test_pitfall_25_a_wrong_new_certificate_is_a_problem_and_the_old_one_stays(
 
 
 def test_pitfall_24_a_certificate_that_ends_while_the_broker_runs(
-    authority: TestAuthority, monkeypatch: pytest.MonkeyPatch
+    authority: TestAuthority,
 ) -> None:
     """The others refuse it, the broker names its own file, and a new one needs no restart."""
     one, other = (certificates(authority.write(f"broker-{each}"), each) for each in (1, 2))
-    pem = PemFiles(authority.write("over", authority.over()), "link_tls")
-    with monkeypatch.context() as earlier:
-        # The files were loaded while the certificate was valid.
-        earlier.setattr(link_certificates, "try_handshake", lambda asking, answering: None)
-        one._contexts = checked_contexts(pem, CLUSTER_ID, 1)._replace(ends_at_s=86_400.0)
+    let_end(one, authority, 1)
     with pytest.raises(CertificateRefused, match="certificate has expired"):
         serial(one, other)
     (text,) = texts(one)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import ssl
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -267,3 +269,75 @@ def test_brokers_speak_tls_1_3_only(authority: TestAuthority) -> None:
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match="unsupported protocol"):
         server.handshake()
+
+
+def flights(client: TlsEngine, server: TlsEngine) -> list[bytes]:
+    """Return what the client sends in a handshake, up to its last bytes, which are not sent."""
+    client.handshake()
+    hello = client.take_sealed()
+    server.feed(memoryview(hello))
+    assert not server.handshake()
+    client.feed(memoryview(server.take_sealed()))
+    assert client.handshake()
+    return [hello, client.take_sealed()]
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """Return the bytes with one fault: bits, a cut, a doubled or a foreign part."""
+    position = chance.randrange(len(data))
+    match chance.randrange(4):
+        case 0:
+            changed = bytearray(data)
+            for _ in range(chance.choice((1, 3, 20))):
+                changed[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+            return bytes(changed)
+        case 1:
+            return data[:position] + data[position + chance.randrange(1, 200) :]
+        case 2:
+            return data[:position] + data[: chance.randrange(1, 300)] + data[position:]
+    return data[:position] + chance.randbytes(chance.randrange(1, 400)) + data[position:]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pitfall_14_no_broken_handshake_makes_a_broker(authority: TestAuthority, seed: int) -> None:
+    """Each attempt ends with TlsError, or waits for more bytes. None establishes the link with
+    changed bytes."""
+    chance = random.Random(seed)
+    one, other = (link_certificates(authority.write(f"broker-{each}"), each) for each in (1, 2))
+    outcomes: Counter[str] = Counter()
+    for _ in range(40):
+        server = other.from_broker()
+        hello, last = flights(one.to_broker(2), server)
+        if chance.random() < 0.5:
+            # The fault is in the first flight, so it meets a new server.
+            server, sent = other.from_broker(), mutated(hello, chance)
+        else:
+            sent = mutated(last, chance)
+        step = chance.choice((len(sent), 1, 7, 100))
+        try:
+            for start in range(0, len(sent), step):
+                server.feed(memoryview(sent[start : start + step]))
+                if server.handshake():
+                    break
+        except TlsError:
+            outcomes["refused"] += 1
+        else:
+            outcomes["established" if server.is_established else "waits"] += 1
+            # Bytes behind a complete handshake are frames, or no TLS records at all.
+            assert not server.is_established or sent.startswith(last)
+        assert server.is_established == (server.peer_id is not None)
+    assert outcomes["refused"] > 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_after_the_handshake_ends_the_link(authority: TestAuthority, seed: int) -> None:
+    chance = random.Random(seed)
+    client, server = brokers(authority)
+    shake(client, server)
+    sealed = client.seal(chance.randbytes(chance.randrange(1, 60_000)))
+    broken = bytearray(sealed)
+    broken[chance.randrange(5, len(broken))] ^= chance.randrange(1, 256)
+    server.feed(memoryview(broken))
+    with pytest.raises(TlsError):
+        while server.read_into(memoryview(bytearray(100_000))):
+            pass
