@@ -108,6 +108,13 @@ class LinkRefusals:
         """Note that a dialled broker has answered."""
         self._found.pop(_subject(node_id, address), None)
 
+    def linked(self, node_id: int | None, host: str) -> None:
+        """Note that a broker has linked to this one, so its certificate is good now."""
+        for subject in (("to", node_id), ("from", host)):
+            refusal = self._found.get(subject)
+            if refusal is not None:
+                refusal.code = ""
+
     def accepted(self, host: str, error: TlsError) -> None:
         """Note that a connection from this address was refused."""
         # A program that shows no certificate at all is possibly no broker.

@@ -103,6 +103,9 @@ class AcceptedBrokerLink(AcceptedTlsLink):
 
     refusals: LinkRefusals
 
+    def note_first_bytes(self) -> None:
+        self.refusals.linked(self.peer_id, self.peer_host)
+
     def note_failure(self, error: TlsError) -> str:
         self.refusals.accepted(self.peer_host, error)
         return ""

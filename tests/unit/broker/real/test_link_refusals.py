@@ -165,6 +165,19 @@ def test_a_link_that_works_ends_the_problem(scene: Scene) -> None:
     assert len(scene.logged) == 3
 
 
+def test_a_broker_that_links_to_this_one_ends_the_problem_too(scene: Scene) -> None:
+    error = CertificateRefused("certificate has expired")
+    scene.refusals.dialled(3, THERE, error)
+    scene.refusals.accepted("192.0.2.3", error)
+    scene.refusals.accepted("192.0.2.7", error)
+    scene.refusals.linked(3, "192.0.2.3")
+    assert [one[:33] for one in scene.problems] == ["link_refused: a peer at 192.0.2.7"]
+    # It is still one log line a minute.
+    scene.refusals.accepted("192.0.2.3", error)
+    assert len(scene.problems) == 2
+    assert len(scene.logged) == 3
+
+
 def test_a_refusal_that_does_not_repeat_is_forgotten(scene: Scene) -> None:
     scene.refusals.accepted("192.0.2.7", CertificateRefused("certificate has expired"))
     scene.wait(SHOWN_MS - 1)
