@@ -37,6 +37,9 @@ pytestmark = pytest.mark.live
 TOPIC = "lines"
 DEADLINE_S = 60.0
 
+PADDING = bytes(range(256)) * 8
+"""The rest of each record. A broker that returns copies many megabytes over TLS."""
+
 ALL = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 """The replicas of three partitions."""
 
@@ -67,7 +70,7 @@ def create_topic(cluster: ClusterProcesses, replicas: Sequence[Sequence[int]] = 
 
 def write(producer: Producer, first: int, count: int, partitions: int = 3) -> None:
     for number in range(first, first + count):
-        producer.produce(TOPIC, b"%d" % number, partition=number % partitions)
+        producer.produce(TOPIC, b"%d " % number + PADDING, partition=number % partitions)
 
 
 def read_all(cluster: ClusterProcesses, count: int, partitions: int = 3) -> list[int]:
@@ -79,7 +82,9 @@ def read_all(cluster: ClusterProcesses, count: int, partitions: int = 3) -> list
     def read() -> bool:
         for one in consumer.consume(10_000, 0.5):
             assert one.error() is None
-            found.append(int(one.value() or b""))
+            number, _, rest = (one.value() or b"").partition(b" ")
+            assert rest == PADDING
+            found.append(int(number))
         return len(found) >= count
 
     wait_until(read, DEADLINE_S, f"{count} records", progress=lambda: len(found))

@@ -33,9 +33,16 @@ def logged(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(str(vars(one)) for one in caplog.records)
 
 
-def test_brokers_link_over_tls(runner: asyncio.Runner, authority: TestAuthority) -> None:
+@pytest.mark.parametrize("names", [None, ("broker-1",), ("mill-1.example.org", "broker-1")])
+def test_brokers_link_over_tls(
+    runner: asyncio.Runner, authority: TestAuthority, names: tuple[str, ...] | None
+) -> None:
+    """Pitfall 28: the host name and the address of the other broker need not be in its
+    certificate."""
+
     async def run() -> None:
         there = Listening(authority, "BROKER")
+        authority.write("broker-1", authority.leaf("broker-1", names))
         heard = Heard()
         other = there.other_broker(authority.write("broker-2"))
         link = other.dial(Address(LOOPBACK, there.port), heard, node_id=1)
