@@ -20,7 +20,8 @@ from appliance.errors import Failure
 from appliance.launch.servers import mysql_command
 from appliance.machine.processes import die_with_parent
 from appliance.mill.init import read_secret
-from appliance.mill.settings import DATABASE, Mill
+from appliance.mill.settings import Mill
+from appliance.mill.sinks import DATABASE
 from protocol.control import short_path
 
 START_S = 180.0

@@ -17,7 +17,8 @@ from appliance.machine.files import PRIVATE, write_atomically
 from appliance.mill import parts
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
-from appliance.mill.settings import DATABASE, READER, SINK_USER, Mill
+from appliance.mill.settings import Mill
+from appliance.mill.sinks import DATABASE, READER, SINK_USER
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")
 BUFFER_POOL = "96M"

@@ -11,7 +11,7 @@ import os
 from appliance.mill.home import Home
 from appliance.mill.init import InitError, read_secret
 from appliance.mill.parts import Part, ProbeKind
-from appliance.mill.settings import READER
+from appliance.mill.sinks import READER
 from appliance.supervisor.effects import ProbeResult
 
 TIMEOUT_S = 5.0
