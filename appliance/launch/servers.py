@@ -226,6 +226,8 @@ def users_sql(home: Home, *, with_root: bool = True) -> str:
     ]
     if with_root:
         lines.append(f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{root}';")
+        # MariaDB's installation also makes these two, without a password.
+        lines += [f"DROP USER IF EXISTS 'root'@'{host}';" for host in ("127.0.0.1", "::1")]
     grants = {
         SINK_USER: (mill, "ALL PRIVILEGES"),
         READER: (reader, "SELECT, SHOW VIEW"),
