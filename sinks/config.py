@@ -120,7 +120,10 @@ class SinksSection(BaseModel):
 
 
 class RedisSettings(BaseModel):
-    """The address of one Redis server, and a user with the right to write."""
+    """The address of one Redis server, and a user with the right to write.
+
+    With `socket`, the path of the server's Unix socket, host and port are not used.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -129,12 +132,14 @@ class RedisSettings(BaseModel):
     username: str | None = None
     password: str | None = Field(default=None, repr=False)
     tls: SinkTls | None = None
+    socket: str | None = None
 
 
 class MySqlSettings(BaseModel):
     """The address of one MySQL or MariaDB database, and a user with the right to write.
 
-    `reader` is a user who is granted SELECT.
+    `reader` is a user who is granted SELECT. With `socket`, the path of the server's Unix socket,
+    host and port are not used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -146,6 +151,7 @@ class MySqlSettings(BaseModel):
     database: str = "millrace"
     reader: str | None = "reader"
     tls: SinkTls | None = None
+    socket: str | None = None
 
 
 class SinksSettings(BaseModel):

@@ -40,7 +40,7 @@ def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
     folder = mill.home.part_data("mysql")
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "backup.log"
-    command = [*mysql_command(mill), "--skip-networking"]
+    command = mysql_command(mill, is_alone=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

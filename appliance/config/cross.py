@@ -113,7 +113,7 @@ def _check_super_users(config: MillConfig, document: Document) -> None:
     is_set = "super_users" in config.security.model_fields_set
     named = config.cluster.settings.get(SUPER_USERS, config.security.super_users)
     network = config.network
-    is_beyond = not is_loopback(network.listen)
+    is_beyond = not is_loopback(network.listen) and network.has_users
     if ((network.opens_kafka and network.login) or is_beyond) and not named:
         key = ("cluster", "settings", SUPER_USERS)
         beside = f"listen: {network.listen}" if is_beyond else f"login: {network.login}"

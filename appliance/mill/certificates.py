@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.config.model import MillConfig, NetworkSection
+from appliance.config.model import SERVERS, MillConfig, NetworkSection
 from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
 from appliance.mill.home import Home
@@ -96,6 +96,11 @@ class ShownCertificate:
                 f"move {self.path.parent} away, run `./millrace cert renew`,"
                 " and give clients the new data/ca.pem"
             )
+        if self.owner in SERVERS:
+            return (
+                "`./millrace cert renew` makes a new one, and"
+                f" `./millrace restart {self.owner}` lets the server use it"
+            )
         return "`./millrace cert renew` makes a new one"
 
 
@@ -121,10 +126,12 @@ def holders_of(config: MillConfig) -> tuple[Holder, ...]:
     The brokers are among them even if they do not need one yet, because `cert renew` makes theirs
     before the mill is opened.
     """
-    if config.network.tls.certificate is not None:
-        return ()
     names = config.network.names
-    return tuple(Holder(one, names, CertificateUse.BROKER) for one in broker_names(config))
+    brokers = () if config.network.tls.certificate is not None else broker_names(config)
+    return (
+        *(Holder(one, names, CertificateUse.BROKER) for one in brokers),
+        *(Holder(one, names) for one in SERVERS if one in config.network.open),
+    )
 
 
 def _needs(config: MillConfig, holder: Holder) -> bool:
@@ -301,16 +308,19 @@ def _authority(home: Home, organisation: str, now: datetime, written: list[Path]
 def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
     """Return the certificates that the parts use and that of their CA, if there are any.
 
-    If the configuration names files of the user's own, return these.
+    If the configuration names files of the user's own for the brokers, return these too.
     """
-    own = config.network.tls
+    own, holders = config.network.tls, holders_of(config)
+    found: list[ShownCertificate] = []
     if own.certificate is not None:
         named = [(CA_OWNER, own.ca), ("brokers", own.certificate)]
-        found = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
-        return [replace(one, is_own=True) for one in found]
+        shown_own = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
+        found = [replace(one, is_own=True) for one in shown_own]
+        if not holders:
+            return found
     places = [(CA_OWNER, home.secrets / AUTHORITY / TRUSTED)]
-    places += [(one.part, home.part_secrets(one.part) / CERTIFICATE) for one in holders_of(config)]
-    return [_shown(owner, path) for owner, path in places if path.exists()]
+    places += [(one.part, home.part_secrets(one.part) / CERTIFICATE) for one in holders]
+    return [*found, *(_shown(owner, path) for owner, path in places if path.exists())]
 
 
 def _shown(owner: str, path: Path) -> ShownCertificate:

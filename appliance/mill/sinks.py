@@ -13,6 +13,11 @@ from sinks.config import MySqlSection, RedisSection, SinkTls
 DATABASE = "millrace"
 SINK_USER = "mill"
 READER = "reader"
+MONITOR = "monitor"
+"""The user of an open Redis as which the mill's own parts and commands read."""
+
+SOCKETS = {"redis": "redis.sock", "mysql": "db/mysqld.sock"}
+"""The Unix sockets of the bundled servers, below their data folders."""
 
 
 def settings_of_sinks(
@@ -39,6 +44,7 @@ def _mysql(
             "password": read_secret(home, f"{secrets_of}/mysql"),
             "database": DATABASE,
             "reader": READER,
+            "socket": socket_of(home, server),
         }
     return {
         "host": section.host,
@@ -54,15 +60,19 @@ def _mysql(
 def _redis(
     home: Home, section: RedisSection, bundled: dict[str, Part], user: str, secrets_of: str
 ) -> dict[str, Any]:
-    """Return the settings for Redis. The user `reader` of the bundled server has no password,
-    because every account of this machine may read the mill's keys."""
+    """Return the settings for Redis.
+
+    The user `reader` of the bundled server has no password, because every account of this machine
+    may read the mill's keys. If the server is open, the mill's parts read as a user of their own.
+    """
     if (server := bundled.get("redis")) is not None:
-        writes = user == SINK_USER
+        name = SINK_USER if user == SINK_USER else MONITOR if server.is_open else READER
         return {
             "host": server.host,
             "port": server.port,
-            "username": SINK_USER if writes else READER,
-            "password": read_secret(home, f"{secrets_of}/redis") if writes else READER,
+            "username": name,
+            "password": READER if name == READER else read_secret(home, f"{secrets_of}/redis"),
+            "socket": socket_of(home, server),
         }
     return {
         "host": section.host,
@@ -71,6 +81,12 @@ def _redis(
         "password": revealed(section.password),
         "tls": _tls(home, section.tls),
     }
+
+
+def socket_of(home: Home, server: Part) -> str | None:
+    """Return the path of the server's Unix socket, by which the mill's parts reach an open server;
+    None for a server that is not open."""
+    return str(home.part_data(server.name) / SOCKETS[server.name]) if server.is_open else None
 
 
 def _tls(home: Home, tls: SinkTls | None) -> dict[str, str | None] | None:
