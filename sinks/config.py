@@ -8,6 +8,20 @@ secrets.
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 
+class SinkTls(BaseModel):
+    """The section `tls` of a server. Chain and name of its certificate are always checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ca: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the file of the CAs that may sign the server's certificate, in PEM format,"
+        " relative to the mill's folder. null: the CAs of the system",
+        examples=["ca.pem"],
+    )
+
+
 class RedisSection(BaseModel):
     """The section `sinks.redis` of configs/millrace.yaml. Every key is optional."""
 
@@ -35,6 +49,11 @@ class RedisSection(BaseModel):
         default=None,
         description="the password of this user; keep it out of the file by a reference",
         examples=["${REDIS_PASSWORD}"],
+    )
+    tls: SinkTls | None = Field(
+        default=None,
+        description="`{}` or `{ca: FILE}`: connect to your own server with TLS. null: without TLS",
+        examples=[{"ca": "ca.pem"}],
     )
 
 
@@ -74,6 +93,12 @@ class MySqlSection(BaseModel):
         description="the database of the tables and views. null: `millrace`",
         examples=["counts"],
     )
+    tls: SinkTls | None = Field(
+        default=None,
+        description="`{}` or `{ca: FILE}`: connect to your own server with TLS. null: with TLS if"
+        " the server offers it, but without a check of its certificate",
+        examples=[{"ca": "ca.pem"}],
+    )
 
 
 class SinksSection(BaseModel):
@@ -95,7 +120,10 @@ class SinksSection(BaseModel):
 
 
 class RedisSettings(BaseModel):
-    """The address of one Redis server, and a user with the right to write."""
+    """The address of one Redis server, and a user with the right to write.
+
+    With `socket`, the path of the server's Unix socket, host and port are not used.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -103,12 +131,15 @@ class RedisSettings(BaseModel):
     port: int
     username: str | None = None
     password: str | None = Field(default=None, repr=False)
+    tls: SinkTls | None = None
+    socket: str | None = None
 
 
 class MySqlSettings(BaseModel):
     """The address of one MySQL or MariaDB database, and a user with the right to write.
 
-    `reader` is a user who is granted SELECT.
+    `reader` is a user who is granted SELECT. With `socket`, the path of the server's Unix socket,
+    host and port are not used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -119,6 +150,8 @@ class MySqlSettings(BaseModel):
     password: str = Field(repr=False)
     database: str = "millrace"
     reader: str | None = "reader"
+    tls: SinkTls | None = None
+    socket: str | None = None
 
 
 class SinksSettings(BaseModel):

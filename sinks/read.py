@@ -5,10 +5,9 @@ from typing import Any
 
 import pymysql
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from sinks.config import MySqlSettings, RedisSettings
+from sinks.connections import connect_mysql, redis_client
 from sinks.errors import SinkUnavailable
 
 TIMEOUT_S = 1.5
@@ -21,12 +20,8 @@ POISON = "poison"
 
 def connect_to_read(settings: MySqlSettings, timeout_s: float) -> "pymysql.Connection[Any]":
     """Return a connection whose calls wait at most `timeout_s`; raises what PyMySQL raises."""
-    return pymysql.connect(
-        host=settings.host,
-        port=settings.port,
-        user=settings.user,
-        password=settings.password,
-        database=settings.database,
+    return connect_mysql(
+        settings,
         connect_timeout=max(1, round(timeout_s)),
         read_timeout=timeout_s,
         autocommit=True,
@@ -83,16 +78,7 @@ def ask_redis(settings: RedisSettings, timeout_s: float = TIMEOUT_S) -> Mapping[
     Raises SinkUnavailable.
     """
     try:
-        with redis.Redis(
-            host=settings.host,
-            port=settings.port,
-            username=settings.username,
-            password=settings.password,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-        ) as client:
+        with redis_client(settings, timeout_s) as client:
             meta = {str(name): value for name, value in client.hgetall("mill:meta").items()}
             return {**meta, "keys": client.dbsize()}
     except (redis.RedisError, OSError) as error:

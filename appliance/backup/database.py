@@ -20,7 +20,8 @@ from appliance.errors import Failure
 from appliance.launch.servers import mysql_command
 from appliance.machine.processes import die_with_parent
 from appliance.mill.init import read_secret
-from appliance.mill.settings import DATABASE, Mill
+from appliance.mill.settings import Mill
+from appliance.mill.sinks import DATABASE
 from protocol.control import short_path
 
 START_S = 180.0
@@ -39,7 +40,7 @@ def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
     folder = mill.home.part_data("mysql")
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "backup.log"
-    command = [*mysql_command(mill), "--skip-networking"]
+    command = mysql_command(mill, is_alone=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

@@ -13,6 +13,8 @@ from pymysql.converters import encoders, escape_string
 from pymysql.cursors import SSCursor
 
 from appliance.errors import Failure
+from sinks.config import MySqlSettings
+from sinks.connections import connect_mysql
 from sinks.mysql.link import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
 
 AS_WRITTEN: dict[Any, Any] = dict(encoders)
@@ -37,15 +39,11 @@ class DatabaseFailed(Failure):
     """Raised when the database could not be read or restored. The text says why."""
 
 
-def open_view(host: str, port: int, user: str, password: str, database: str) -> Any:
+def open_view(settings: MySqlSettings) -> Any:
     """Open a connection that returns values as the server writes them. Raises DatabaseFailed."""
     try:
-        return pymysql.connect(
-            host=host,
-            port=port,
-            user=user,
-            password=password,
-            database=database,
+        return connect_mysql(
+            settings,
             charset="utf8mb4",
             conv=AS_WRITTEN,
             connect_timeout=CONNECT_TIMEOUT_S,

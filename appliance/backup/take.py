@@ -32,11 +32,13 @@ from appliance.machine.files import PRIVATE, sync_folder, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
 from appliance.mill.parts import broker_names, bundles_mysql
-from appliance.mill.settings import SINK_USER, Mill, sinks_settings
+from appliance.mill.settings import Mill, sinks_settings
+from appliance.mill.sinks import SINK_USER
 from appliance.operate import lifecycle
 from appliance.supervisor import children
 from appliance.supervisor.driver import MillAlreadyRunning, take_lock
 from protocol.status import VERSION
+from sinks.config import MySqlSettings
 
 DATA = "data"
 SQL = "mysql.sql"
@@ -246,8 +248,7 @@ class _BackupRun:
 
     def _open_view(self) -> Any:
         settings = sinks_settings(self._mill, SINK_USER, "stream")["mysql"]
-        names = ("host", "port", "user", "password", "database")
-        return tables.open_view(*(settings[name] for name in names))
+        return tables.open_view(MySqlSettings.model_validate(settings))
 
     def _write_tables(self, connection: Any) -> None:
         self._report("database", 0, 0)

@@ -11,8 +11,11 @@ import pymysql
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults
 from appliance.mill.init import InitError
-from appliance.mill.settings import READER, Mill, sinks_settings
+from appliance.mill.settings import Mill, sinks_settings
+from appliance.mill.sinks import READER
+from sinks.config import MySqlSettings
 from sinks.mysql.metric_changes import FORGOTTEN
+from sinks.read import connect_to_read
 from sinks.rows import definitions_differing
 from stream.config.metrics import resolve_metrics
 
@@ -48,16 +51,8 @@ def _stored(mill: Mill) -> dict[str, bytes] | None:
     """Return the stored definition hashes by metric; None if the mill has no MySQL or MySQL does
     not answer."""
     try:
-        settings = sinks_settings(mill, READER, "monitor")["mysql"]
-        connection = pymysql.connect(
-            host=settings["host"],
-            port=settings["port"],
-            user=settings["user"],
-            password=settings["password"],
-            database=settings["database"],
-            connect_timeout=max(1, round(TIMEOUT_S)),
-            read_timeout=TIMEOUT_S,
-        )
+        settings = MySqlSettings.model_validate(sinks_settings(mill, READER, "monitor")["mysql"])
+        connection = connect_to_read(settings, TIMEOUT_S)
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute("SELECT name, definition_hash FROM metrics")
             rows = {str(name): bytes(value) for name, value in cursor.fetchall()}

@@ -12,7 +12,8 @@ import pymysql
 from appliance.checks.keeps import PURGE_REMEDY, definitions_of
 from appliance.checks.startup import Check, CheckLevel
 from appliance.mill.init import InitError
-from appliance.mill.settings import READER, Mill, sinks_settings
+from appliance.mill.settings import Mill, sinks_settings
+from appliance.mill.sinks import READER
 from monitor.state.filling import DAYS_WARNING
 from sinks.config import MySqlSettings
 from sinks.keeping import Place, Term, waiting, words

@@ -14,7 +14,8 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
 from appliance.config.model import MillConfig
 from appliance.mill.init import InitError
-from appliance.mill.settings import READER, Mill, sinks_settings
+from appliance.mill.settings import Mill, sinks_settings
+from appliance.mill.sinks import READER
 from sinks.config import MySqlSettings
 from sinks.keeping import foreseen_words, shortened, unasked_words, words
 from sinks.mysql.purging import foresee, read_terms

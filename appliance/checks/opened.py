@@ -7,18 +7,24 @@ from appliance.mill.settings import Mill
 from protocol.security.address import bracketed
 
 WHAT = "open to other machines"
+TITLES = {"redis": "Redis", "mysql": "MySQL"}
 
 
 def opened_text(mill: Mill) -> str:
-    """Return the address, the ports and the names under which other machines reach the brokers.
+    """Return the address, the ports and the names under which other machines reach the mill.
     Return an empty text if nothing is open to them."""
     network = mill.config.network
-    if not network.opens_kafka or is_loopback(network.listen):
+    if not network.open or is_loopback(network.listen):
         return ""
-    ports = [str(port) for part in mill.parts for key, port in part.ports if key == NET_SETTING]
     host = bracketed(network.listen)
-    names = ", ".join(network.names)
-    return f"Kafka with TLS and logins at {host}, ports {', '.join(ports)}; names {names}"
+    found = []
+    if network.opens_kafka:
+        ports = [str(port) for part in mill.parts for key, port in part.ports if key == NET_SETTING]
+        found.append(f"Kafka with TLS and logins at {host}, ports {', '.join(ports)}")
+    for part in mill.parts:
+        if part.is_open:
+            found.append(f"{TITLES[part.name]} with TLS and a password at {host}, port {part.port}")
+    return f"{'; '.join(found)}; names {', '.join(network.names)}"
 
 
 def check(mill: Mill) -> Check:

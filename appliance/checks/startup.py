@@ -11,7 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from appliance.config.model import BROKER_ID_MAX
-from appliance.launch.servers import find_program
+from appliance.launch.opening import first_fixed, version_of
+from appliance.launch.servers import find_program, version_text
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
 from appliance.machine.processes import (
@@ -41,6 +42,8 @@ from stream.spark.masters import MasterAway, addresses, ask_masters
 FREE_BYTES_MIN = 256 << 20
 FREE_BYTES_WARNING = 2 << 30
 CONTAINER_PROXY = "docker-proxy"
+TLS_SETTING = b"tls-auth-clients"
+"""A setting that Redis knows only if it was built with TLS."""
 
 
 class CheckLevel(StrEnum):
@@ -93,8 +96,37 @@ def programs(mill: Mill) -> Iterator[Check]:
         program = find_program(*names)
         if program is None:
             yield Check(CheckLevel.FAILED, what, "not installed", "`make setup` installs it")
+        elif what == "Redis server" and "redis" in mill.config.network.open:
+            yield _redis_with_tls(what, program)
         else:
             yield Check(CheckLevel.OK, what, program)
+
+
+def _redis_with_tls(what: str, program: str) -> Check:
+    """Check that Redis was built with TLS. Its program has the names of the settings in that case;
+    no option of it says so."""
+    if TLS_SETTING in Path(program).read_bytes():
+        return Check(CheckLevel.OK, what, program)
+    remedy = "install a build with TLS, or take redis out of network.open"
+    return Check(CheckLevel.FAILED, what, f"{program} was built without TLS", remedy)
+
+
+def redis_version(mill: Mill) -> Iterator[Check]:
+    """Warn of an open Redis whose version has a fault that a login does not prevent."""
+    program = find_program("redis-server")
+    if program is None or "redis" not in mill.config.network.open:
+        return
+    version = version_of(version_text(program))
+    if version is None or (fixed := first_fixed(version)) is None:
+        return
+    found, first = (".".join(map(str, one)) for one in (version, fixed))
+    yield Check(
+        CheckLevel.WARNING,
+        "open Redis",
+        f"version {found} has CVE-2026-81934 unless your distribution has mended it: with TLS,"
+        f" machines without a password can run code in Redis versions before {first}",
+        "install a later Redis, or let a firewall admit only machines that you trust",
+    )
 
 
 def network(mill: Mill) -> Iterator[Check]:
@@ -122,9 +154,9 @@ def own_certificate(mill: Mill) -> Iterator[Check]:
 
 
 def listen_address(mill: Mill) -> Iterator[Check]:
-    """Check that this machine has the address of the listener NET."""
+    """Check that this machine has the address where clients reach the mill with TLS."""
     network = mill.config.network
-    if not network.opens_kafka or has_address(network.listen):
+    if not network.open or has_address(network.listen):
         return
     known = ", ".join(["127.0.0.1", *addresses_of_this_machine()])
     yield Check(
@@ -283,7 +315,8 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
     listen = mill.config.network.listen
     for part in mill.parts:
         for setting, port in part.ports:
-            host = listen if setting == NET_SETTING else mill.placement.bind_host
+            is_open = setting == NET_SETTING or part.is_open
+            host = listen if is_open else mill.placement.bind_host
             if port in leaving_out or not has_address(host):
                 continue
             what = f"port {port} ({setting}, for {part.name})"

@@ -85,6 +85,7 @@ def _configuration(home: Home) -> Iterator[Check]:
     else:
         yield from startup.programs(mill)
         yield from _server_versions()
+        yield from startup.redis_version(mill)
         yield from startup.connector_jars(mill, check_sums=True)
         yield from startup.spark_master(mill)
         yield from startup.data_ownership(mill)

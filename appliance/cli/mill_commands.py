@@ -3,12 +3,11 @@
 import math
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from appliance.checks import opened, startup
+from appliance.checks import startup
 from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
@@ -17,6 +16,7 @@ from appliance.cli.leaving import refuse_leaving_brokers
 from appliance.cli.needed import refuse_needed_broker
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import progress_line, waiting
+from appliance.cli.summary import summary
 from appliance.config.load import LoadedConfig, load
 from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX
@@ -89,7 +89,7 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
         say(f"{home.config_file} has changed: {other} with `./millrace up --apply`")
     elif problem := found.get("config_problem"):
         say(f"millrace: {problem}")
-    for text in _shut_listeners(mill):
+    for text in (*_shut_listeners(mill), *map(str, startup.redis_version(mill))):
         say(f"millrace: {text}")
     is_as_it_was = runs_already and not (other and apply)
     seconds = time.monotonic() - began
@@ -189,42 +189,6 @@ def _wait_healthy(
     except lifecycle.StartFailed as error:
         hint = "`./millrace status` shows the others; `./millrace down` stops them"
         raise CommandError(f"{error}\n{hint}") from error
-
-
-def summary(mill: Mill) -> list[str]:
-    """Return lines that name the addresses of the mill and the command that stops it."""
-    config, folder = mill.config, mill.home.folder
-    ports = config.ports
-    lines = []
-    for paths in config.collector.inputs:
-        lines.append(f"  drop logs into   {', '.join(paths.paths)}  (topic {paths.topic})")
-    lines.append(f"  page             http://{config.monitor.listen}")
-    if mill.part("redis"):
-        lines.append(f"  Redis            redis-cli -p {ports.redis} (reads mill:* unasked)")
-    if mill.part("mysql"):
-        where = mill.home.secrets / "mysql" / "reader"
-        lines.append(
-            f"  MySQL            127.0.0.1:{ports.mysql}, database millrace, user reader,"
-            f" password in {_below(where, folder)}"
-        )
-    brokers = [part for part in mill.parts if part.name.startswith(BROKER_PREFIX)]
-    if brokers:
-        addresses = ",".join(
-            f"127.0.0.1:{port}"
-            for part in brokers
-            for setting, port in part.ports
-            if setting == "ports.host"
-        )
-        lines.append(f"  Kafka clients    bootstrap.servers={addresses}")
-    if text := opened.opened_text(mill):
-        lines.append(f"  other machines   {text}")
-    lines.append(f"  data, logs       {mill.home.data}, {mill.home.logs}")
-    lines.append("  stop             make down")
-    return lines
-
-
-def _below(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
 def down(timeout: TimeoutOption = DOWN_TIMEOUT_S, as_json: EnvelopeOption = False) -> None:

@@ -12,7 +12,7 @@ from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.launch.servers import write_container_files
 from appliance.mill.certificates import make_needed
-from appliance.mill.init import give, initialise, write_shipped_config
+from appliance.mill.init import give, initialise, renew_readers, write_shipped_config
 from appliance.mill.parts import broker_ids
 from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
 from appliance.output import CommandError, Exit, out, print_json, say
@@ -78,6 +78,7 @@ def init(
     secrets = mill.home.secrets
     names = [
         *made.names,
+        *renew_readers(mill.home, mill.config.network.open),
         *(str(path.relative_to(secrets)) for path in certificates if path.is_relative_to(secrets)),
     ]
     if mill.placement.in_containers:

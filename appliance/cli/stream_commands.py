@@ -18,7 +18,8 @@ from appliance.cli.progress import progress_line, waiting
 from appliance.cli.purge_command import purge
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
-from appliance.mill.settings import SINK_USER, Mill, sinks_settings, stream_check_settings
+from appliance.mill.settings import Mill, sinks_settings, stream_check_settings
+from appliance.mill.sinks import SINK_USER
 from appliance.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.supervisor.logs import end_of, last_words
 

@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 import pymysql
 
-from appliance.mill.settings import SINK_USER, Mill, sinks_settings
+from appliance.mill.settings import Mill, sinks_settings
+from appliance.mill.sinks import SINK_USER
 from appliance.output import CommandError, Exit
 
 Result = TypeVar("Result")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from appliance.config.collecting import check_sinks
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
-from appliance.config.links import check_links
+from appliance.config.links import check_links, check_sinks_tls
 from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import check_network, is_loopback, refuse_network
 from appliance.config.replication import check_replication
@@ -50,6 +50,8 @@ def check_all(
         check_archive(config, document, home)
     if not _touch(wrong, (("cluster", "bootstrap_servers"), ("cluster", "security"))):
         check_links(config, document, home)
+    if not _touch(wrong, (("sinks",),)):
+        check_sinks_tls(config, document, home)
     checks.append((refuse_network, (("network",),)) if is_published else (_check_listen, ()))
     for check, needed in checks:
         if not _touch(wrong, needed):
@@ -111,7 +113,7 @@ def _check_super_users(config: MillConfig, document: Document) -> None:
     is_set = "super_users" in config.security.model_fields_set
     named = config.cluster.settings.get(SUPER_USERS, config.security.super_users)
     network = config.network
-    is_beyond = not is_loopback(network.listen)
+    is_beyond = not is_loopback(network.listen) and network.has_users
     if ((network.opens_kafka and network.login) or is_beyond) and not named:
         key = ("cluster", "settings", SUPER_USERS)
         beside = f"listen: {network.listen}" if is_beyond else f"login: {network.login}"

@@ -1,6 +1,6 @@
-"""The checks of `cluster.security`, for an existing cluster with TLS and logins.
+"""The checks of `cluster.security` and `sinks.*.tls`, for servers elsewhere with TLS and logins.
 
-This module reads only the file of the CAs.
+This module reads only the files of the CAs.
 """
 
 from pathlib import Path as FilePath
@@ -13,7 +13,7 @@ SECTION: Path = ("cluster", "security")
 
 
 def check_links(config: MillConfig, document: Document, home: str) -> None:
-    """Append the faults of the section. The file of the CAs is relative to `home`."""
+    """Append the faults of `cluster.security`. The file of the CAs is relative to `home`."""
     security = config.cluster.security
     if security is None:
         return
@@ -37,14 +37,31 @@ def check_links(config: MillConfig, document: Document, home: str) -> None:
     if password == "":
         document.add((*SECTION, "password"), "an empty text", "the password of the user")
     if security.ca is not None:
-        _check_ca(security.ca, document, home)
+        _check_ca((*SECTION, "ca"), security.ca, document, home)
 
 
-def _check_ca(ca: str, document: Document, home: str) -> None:
+def check_sinks_tls(config: MillConfig, document: Document, home: str) -> None:
+    """Append the faults of `tls` of both sinks. The files of the CAs are relative to `home`."""
+    for name in ("redis", "mysql"):
+        section = getattr(config.sinks, name)
+        if section is None or section.tls is None:
+            continue
+        if section.host is None:
+            document.add(
+                ("sinks", name, "tls"),
+                f"no sinks.{name}.host beside it",
+                "the host of your own server, or no tls: the mill's parts reach the bundled server"
+                " inside this machine",
+            )
+        elif section.tls.ca is not None:
+            _check_ca(("sinks", name, "tls", "ca"), section.tls.ca, document, home)
+
+
+def _check_ca(key: Path, ca: str, document: Document, home: str) -> None:
     from protocol.client.tls import TlsFileError, TlsSettings, client_context
 
     path = str(FilePath(home) / ca)
     try:
         client_context(TlsSettings(ca=path))
     except TlsFileError as error:
-        document.add((*SECTION, "ca"), f"{ca!r} ({error.reason})", "a file of CAs in PEM format")
+        document.add(key, f"{ca!r} ({error.reason})", "a file of CAs in PEM format")

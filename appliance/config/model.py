@@ -27,6 +27,9 @@ from stream.config.settings import StreamSection
 KAFKA = "kafka"
 """The name of the brokers in `network.open`."""
 
+SERVERS = ("redis", "mysql")
+"""The names of the bundled servers in `network.open`."""
+
 Scalar = bool | int | float | str
 
 BROKER_COUNTS = (1, 3)
@@ -207,14 +210,15 @@ class NetworkSection(_FileModel):
 
     open: tuple[str, ...] = Field(
         default=(),
-        description="`[kafka]`: each broker has one more listener, NET, with TLS",
-        examples=[["kafka"]],
+        description="what clients reach with TLS: `kafka` (each broker has one more listener, NET),"
+        " `redis` and `mysql` (the bundled servers, with a password for readers)",
+        examples=[["kafka"], ["redis", "mysql"]],
     )
     listen: str = Field(
         default="127.0.0.1",
-        description="the address of that listener: an address of this machine, `0.0.0.0` for all"
-        " IPv4 addresses, `::` for all addresses. Beyond the loopback it needs `login: users`, a"
-        " user in `security.super_users`, and a first name that is not `localhost`",
+        description="the address of these listeners: an address of this machine, `0.0.0.0` for all"
+        " IPv4 addresses, `::` for all addresses. Beyond the loopback it needs a first name that is"
+        " not `localhost`, and `kafka` needs `login: users` and a user in `security.super_users`",
         examples=["127.0.0.1"],
     )
     names: tuple[str, ...] = Field(
@@ -225,8 +229,8 @@ class NetworkSection(_FileModel):
     )
     login: Literal["users"] | None = Field(
         default=None,
-        description="`users`: clients must log in with SCRAM as a user that `millrace user add`"
-        " made; null: no login",
+        description="`users`: clients of the brokers must log in with SCRAM as a user that"
+        " `millrace user add` made; null: no login",
         examples=["users"],
     )
     tls: NetworkTls = Field(
@@ -240,6 +244,12 @@ class NetworkSection(_FileModel):
     def opens_kafka(self) -> bool:
         """True if the brokers have a listener with TLS."""
         return KAFKA in self.open
+
+    @property
+    def has_users(self) -> bool:
+        """True if the section is about users of the brokers. Without any name in `open` it is,
+        because `kafka` is the first that other machines need."""
+        return self.opens_kafka or not self.open
 
 
 class SecuritySection(_FileModel):

@@ -9,7 +9,7 @@ import re
 
 from appliance.config.document import Document
 from appliance.config.faults import found_text
-from appliance.config.model import KAFKA, MillConfig
+from appliance.config.model import KAFKA, SERVERS, MillConfig
 
 HOST_LENGTH_MAX = 253
 LOCAL_NAMES = ("localhost.localdomain", "ip6-localhost", "ip6-loopback")
@@ -53,8 +53,10 @@ def check_network(config: MillConfig, document: Document) -> None:
     """Append the faults of the section."""
     network = config.network
     for index, name in enumerate(network.open):
-        if name != KAFKA:
-            expected = f"{KAFKA}: nothing else can be opened yet"
+        if name in SERVERS:
+            _check_server(config, document, index, name)
+        elif name != KAFKA:
+            expected = f"{KAFKA}, {' or '.join(SERVERS)}: nothing else can be opened yet"
             document.add(("network", "open", index), found_text(name), expected)
     _check_listen(config, document)
     for index, name in enumerate(network.names):
@@ -72,17 +74,28 @@ def check_network(config: MillConfig, document: Document) -> None:
             " the mill's own certificates have its CA"
         )
         document.add(("network", "tls", "ca"), "no certificate beside it", expected)
-    if not network.opens_kafka:
-        return
-    if config.cluster.bootstrap_servers is not None:
+    if network.opens_kafka and config.cluster.bootstrap_servers is not None:
         expected = "[]: the brokers of cluster.bootstrap_servers are not this mill's"
         document.add(("network", "open"), f"[{KAFKA}]", expected)
-    elif not network.names:
+    elif network.open and not network.names:
         document.add(
             ("network", "open"),
-            f"[{KAFKA}] without network.names",
+            f"[{', '.join(network.open)}] without network.names",
             "the names or addresses that clients dial, such as names: [localhost]",
         )
+
+
+def _check_server(config: MillConfig, document: Document, index: int, name: str) -> None:
+    """Append a fault if the mill has no server of this name of its own."""
+    section = getattr(config.sinks, name)
+    if section is not None and section.host is None:
+        return
+    found = f"sinks.{name}: null" if section is None else f"sinks.{name}.host"
+    document.add(
+        ("network", "open", index),
+        f"{found_text(name)} beside {found}",
+        f"no {name} in this list: only the bundled server can be opened",
+    )
 
 
 def _check_listen(config: MillConfig, document: Document) -> None:
@@ -100,10 +113,10 @@ def _check_listen(config: MillConfig, document: Document) -> None:
         )
         return
     beside = f"beside network.listen: {network.listen}"
-    if not network.opens_kafka:
+    if not network.open:
         expected = f"[{KAFKA}], because nothing else listens there; or network.listen: 127.0.0.1"
         document.add(("network", "open"), f"[] {beside}", expected)
-    if network.login is None:
+    if network.has_users and network.login is None:
         expected = (
             "login: users, because other machines may reach the brokers only with a login;"
             " or network.listen: 127.0.0.1"

@@ -1,8 +1,9 @@
 """Runs the two other servers of a mill, Redis and MySQL (or MariaDB), with their data in `data/`.
 
 Each function prepares what its server needs and returns the command to run. Passwords go into files
-of mode 0600, never into arguments. Both servers listen on the loopback only. If the mill runs as
-root, both servers run as root like every other part, so that all of `data/` belongs to one account.
+of mode 0600, never into arguments. Both servers listen on the loopback only, unless `network.open`
+names them (`opening`). If the mill runs as root, both servers run as root like every other part, so
+that all of `data/` belongs to one account.
 """
 
 import hashlib
@@ -13,20 +14,32 @@ import tempfile
 from pathlib import Path
 
 from appliance.errors import Failure
+from appliance.launch.opening import (
+    ServerOpening,
+    mysql_options,
+    opening_of,
+    readers_terms,
+    redis_lines,
+    version_of,
+)
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.mill import parts
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
-from appliance.mill.settings import DATABASE, READER, SINK_USER, Mill
+from appliance.mill.settings import Mill
+from appliance.mill.sinks import DATABASE, MONITOR, READER, SINK_USER, SOCKETS
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")
 BUFFER_POOL = "96M"
 INITIALISE_TIMEOUT_S = 300
 
-READERS_RULES = (
-    "on nopass ~mill:* &mill:* -@all +@read +@connection"
+READING = (
+    "~mill:* &mill:* -@all +@read +@connection"
     " +subscribe +psubscribe +unsubscribe +punsubscribe -@dangerous"
 )
+READERS_RULES = f"on nopass {READING}"
+# A command that blocks could keep its connection for ever in spite of the limit for idle ones.
+OPEN_READERS_RULES = f"on {READING} -@blocking"
 # The rules of Redis's default user, which cannot log in. It needs all rights, because Redis loads
 # its append-only file with the rights of this user, and silently drops each write that this user
 # may not make (docs/decisions/0004).
@@ -53,11 +66,30 @@ def redis_command(mill: Mill) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     password = read_secret(mill.home, "redis/password")
     configuration = folder / "redis.conf"
-    text = redis_configuration(
-        str(folder), mill.config.ports.redis, password, is_only_sink=mill.config.sinks.mysql is None
-    )
+    port, is_only_sink = mill.config.ports.redis, mill.config.sinks.mysql is None
+    if "redis" in mill.config.network.open:
+        text = _open_redis(mill, program, password, is_only_sink=is_only_sink)
+    else:
+        text = redis_configuration(str(folder), port, password, is_only_sink=is_only_sink)
     write_atomically(configuration, text.encode(), mode=PRIVATE)
     return [program, str(configuration)]
+
+
+def _open_redis(mill: Mill, program: str, password: str, *, is_only_sink: bool) -> str:
+    """Return Redis's configuration file if other machines reach Redis. Each user has a password."""
+    home, network = mill.home, mill.config.network
+    opening = opening_of(home, "redis", network.listen)
+    port, version = mill.config.ports.redis, version_of(version_text(program))
+    listeners = redis_lines(opening, port, SOCKETS["redis"], version)
+    home_password = read_secret(home, "redis/monitor")
+    users = [
+        f"user default {LOADERS_RULES if is_only_sink else 'off -@all'}",
+        f"user {READER} {OPEN_READERS_RULES} {_digest(opening.password)}",
+        f"user {MONITOR} on {READING} {_digest(home_password)}",
+        f"user {SINK_USER} {SINK_RULES} {_digest(password)}",
+    ]
+    folder = str(home.part_data("redis"))
+    return _redis_text(folder, [*listeners, *_durability(is_only_sink)], users)
 
 
 def redis_configuration(
@@ -68,27 +100,43 @@ def redis_configuration(
     If Redis is the only sink, each write is fsynced, so that a power cut loses none. The user
     `reader` needs no password. If the mill has MySQL, clients can also read without a user name.
     """
-    digest = hashlib.sha256(password.encode()).hexdigest()
-    durability = ["appendonly yes", "appendfsync always"] if is_only_sink else ["appendonly no"]
-    lines = [
+    listeners = [
         f"bind {host}",
         f"port {port}",
         # Outside of the loopback, turn protected mode off, because it rejects users without a
         # password. The mill's user without a password may only read.
         f"protected-mode {'yes' if host == parts.LOOPBACK else 'no'}",
+    ]
+    users = [
+        f"user default {LOADERS_RULES if is_only_sink else READERS_RULES}",
+        f"user {READER} {READERS_RULES}",
+        f"user {SINK_USER} {SINK_RULES} {_digest(password)}",
+    ]
+    return _redis_text(folder, [*listeners, *_durability(is_only_sink)], users)
+
+
+def _durability(is_only_sink: bool) -> list[str]:
+    return ["appendonly yes", "appendfsync always"] if is_only_sink else ["appendonly no"]
+
+
+def _digest(password: str) -> str:
+    """Return the hash of a password as Redis's configuration has it."""
+    return f"#{hashlib.sha256(password.encode()).hexdigest()}"
+
+
+def _redis_text(folder: str, varying: list[str], users: list[str]) -> str:
+    lines = [
         f'dir "{folder}"',
+        *varying,
         "daemonize no",
         'logfile ""',
         "databases 1",
         'save ""',
-        *durability,
         "maxmemory-policy noeviction",
         # Redis disconnects a slow subscriber before the subscriber's unread messages fill the
         # memory.
         "client-output-buffer-limit pubsub 16mb 4mb 30",
-        f"user default {LOADERS_RULES if is_only_sink else READERS_RULES}",
-        f"user {READER} {READERS_RULES}",
-        f"user {SINK_USER} {SINK_RULES} #{digest}",
+        *users,
     ]
     return "\n".join(lines) + "\n"
 
@@ -111,8 +159,11 @@ def write_container_files(mill: Mill) -> None:
     write_atomically(home.part_secrets("mysql") / "users.sql", users.encode(), mode=PRIVATE)
 
 
-def mysql_command(mill: Mill) -> list[str]:
-    """Create the database folder if it is missing and return the command that runs the server."""
+def mysql_command(mill: Mill, *, is_alone: bool = False) -> list[str]:
+    """Create the database folder if it is missing and return the command that runs the server.
+
+    `is_alone`: the server listens on its socket only, and needs no certificate.
+    """
     program = find_program("mariadbd", "mysqld")
     if program is None:
         raise ServerError("no MariaDB or MySQL server is installed; `make setup` installs one")
@@ -122,8 +173,15 @@ def mysql_command(mill: Mill) -> list[str]:
     if not database.exists():
         make_database(program, folder, database)
     start_file = folder / "users.sql"
-    write_atomically(start_file, users_sql(mill.home).encode(), mode=PRIVATE)
-    return [program, *mysql_arguments(folder, mill.config.ports.mysql, start_file)]
+    network = mill.config.network
+    opening = None
+    if "mysql" in network.open and not is_alone:
+        opening = opening_of(mill.home, "mysql", network.listen)
+    write_atomically(start_file, users_sql(mill.home, opening=opening).encode(), mode=PRIVATE)
+    arguments = mysql_arguments(folder, mill.config.ports.mysql, start_file)
+    # The last of two equal options counts.
+    more = ["--skip-networking"] if is_alone else mysql_options(opening) if opening else []
+    return [program, *arguments, *more]
 
 
 def mysql_arguments(folder: Path, port: int, start_file: Path) -> list[str]:
@@ -170,7 +228,7 @@ def make_database(program: str, folder: Path, database: Path) -> None:
         shutil.rmtree(leftover)
     partial = Path(tempfile.mkdtemp(prefix="db.partial", dir=folder))
     installer = find_program("mariadb-install-db", "mysql_install_db")
-    is_mariadb = installer is not None and "mariadb" in _version(program).lower()
+    is_mariadb = installer is not None and "mariadb" in version_text(program).lower()
     if is_mariadb and installer is not None:
         command = [
             installer,
@@ -210,32 +268,51 @@ def make_database(program: str, folder: Path, database: Path) -> None:
     partial.rename(database)
 
 
-def users_sql(home: Home, *, with_root: bool = True) -> str:
+def users_sql(home: Home, *, with_root: bool = True, opening: ServerOpening | None = None) -> str:
     """Return statements that the server runs at every start before clients can connect, one a line.
 
     So the server always has the passwords in `data/secrets`, even if these were replaced. In
-    containers the image sets the root password.
+    containers the image sets the root password. If the server is open, the mill's own accounts can
+    log in over its socket only, and readers have another account for TLS. The statements of a
+    server that is not open take this back.
     """
     root, mill, reader = (
-        read_secret(home, f"mysql/{name}").replace("\\", "\\\\").replace("'", "''")
-        for name in ("root", SINK_USER, READER)
+        _quoted(read_secret(home, f"mysql/{name}")) for name in ("root", SINK_USER, READER)
     )
     lines = [
         f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;",
     ]
     if with_root:
         lines.append(f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{root}';")
-    grants = {
-        SINK_USER: (mill, "ALL PRIVILEGES"),
-        READER: (reader, "SELECT, SHOW VIEW"),
-    }
-    for user, (password, rights) in grants.items():
-        lines += [
-            f"CREATE USER IF NOT EXISTS '{user}'@'%' IDENTIFIED BY '{password}';",
-            f"ALTER USER '{user}'@'%' IDENTIFIED BY '{password}';",
-            f"GRANT {rights} ON {DATABASE}.* TO '{user}'@'%';",
-        ]
+        # MariaDB's installation also makes these two, without a password.
+        lines += [f"DROP USER IF EXISTS 'root'@'{host}';" for host in ("127.0.0.1", "::1")]
+    host, other = ("%", "localhost") if opening is None else ("localhost", "%")
+    reads = "SELECT, SHOW VIEW"
+    lines.append(f"DROP USER IF EXISTS '{SINK_USER}'@'{other}';")
+    lines += _account(SINK_USER, host, mill, "ALL PRIVILEGES")
+    if opening is None:
+        lines.append(f"DROP USER IF EXISTS '{READER}'@'localhost';")
+        lines += _account(READER, "%", reader, reads, readers_terms(is_open=False))
+    else:
+        lines += _account(READER, "localhost", reader, reads)
+        password, terms = _quoted(opening.password), readers_terms(is_open=True)
+        lines += _account(READER, "%", password, reads, terms)
     return "\n".join(lines) + "\n"
+
+
+def _quoted(password: str) -> str:
+    """Return a password as it stands between the quotes of a statement."""
+    return password.replace("\\", "\\\\").replace("'", "''")
+
+
+def _account(user: str, host: str, password: str, rights: str, terms: str = "") -> list[str]:
+    """Return the statements that make or change one account."""
+    who = f"'{user}'@'{host}'"
+    return [
+        f"CREATE USER IF NOT EXISTS {who} IDENTIFIED BY '{password}';",
+        f"ALTER USER {who} IDENTIFIED BY '{password}'{f' {terms}' if terms else ''};",
+        f"GRANT {rights} ON {DATABASE}.* TO {who};",
+    ]
 
 
 def _as_root() -> list[str]:
@@ -246,8 +323,9 @@ def _as_root() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
-def _version(program: str) -> str:
-    done = subprocess.run(
-        [program, "--no-defaults", "--version"], capture_output=True, text=True, check=False
-    )
+def version_text(program: str) -> str:
+    """Return what a server's program says about its version."""
+    redis = Path(program).name.startswith("redis")
+    options = ["--version"] if redis else ["--no-defaults", "--version"]
+    done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
     return done.stdout + done.stderr

@@ -7,7 +7,7 @@ second run, even at the same time, changes nothing.
 
 import os
 import secrets as randomness
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,16 @@ for editors."""
 LOGIN_SECRET = "login_secret"
 """The secret from which brokers make the salts of unknown users. It is the same for all brokers."""
 
+MYSQL, REDIS = "mysql", "redis"
 MYSQL_USERS = ("root", "mill", "reader")
+READERS = "readers"
+"""The folder with the passwords of the readers on other machines, one for each server."""
 
 COPIES = {
     "stream/mysql": "mysql/mill",
     "stream/redis": "redis/password",
     "monitor/mysql": "mysql/reader",
+    "monitor/redis": "redis/monitor",
 }
 """The secrets that several parts read, each in a separate copy.
 
@@ -67,7 +71,8 @@ def initialise(home: Home, broker_ids: Iterable[int]) -> CreatedSecrets:
         _create(home, f"{part}/{LOGIN_SECRET}", login_secret, made)
     for user in MYSQL_USERS:
         _create(home, f"mysql/{user}", _new_password(), made)
-    _create(home, "redis/password", _new_password(), made)
+    for name in ("password", "monitor"):
+        _create(home, f"redis/{name}", _new_password(), made)
     _create(home, "monitor/admin", _new_password(), made)
     for copy, original in COPIES.items():
         _create(home, copy, read_secret(home, original), made)
@@ -141,6 +146,24 @@ def _cluster_id(home: Home, parts: list[str]) -> str:
         if found:
             return found
     return _new_id()
+
+
+def renew_readers(home: Home, opened: Collection[str]) -> list[str]:
+    """Make a password for the readers of each server that is opened. Remove those of the others, so
+    that a server that is opened again gets a new one. Return the names of the new secrets.
+
+    Parts never read these secrets, only the servers do when they start. Raises InitError.
+    """
+    made: list[str] = []
+    folder = home.secrets / READERS
+    if opened:
+        _make_folder(folder, FOLDER_MODE)
+    for server in MYSQL, REDIS:
+        if server in opened:
+            _create(home, f"{READERS}/{server}", _new_password(), made)
+        else:
+            (folder / server).unlink(missing_ok=True)
+    return made
 
 
 def _kept(home: Home, parts: list[str], name: str) -> str:

@@ -51,6 +51,11 @@ class Part:
 
     No two such parts are stopped at the same time.
     """
+    is_open: bool = False
+    """True for a server that clients reach with TLS.
+
+    Its port is at `network.listen`, and the mill's own parts use its socket.
+    """
 
     @property
     def address(self) -> str:
@@ -178,6 +183,7 @@ def _servers(config: MillConfig, placement: Placement) -> list[Part]:
                 stop_rank=3,
                 start_timeout_ms=180_000,
                 stop_timeout_ms=60_000,
+                is_open="mysql" in config.network.open,
             )
         )
     if bundles_redis(config):
@@ -192,6 +198,7 @@ def _servers(config: MillConfig, placement: Placement) -> list[Part]:
                 stop_rank=3,
                 start_timeout_ms=60_000,
                 stop_timeout_ms=20_000,
+                is_open="redis" in config.network.open,
             )
         )
     return found

@@ -9,8 +9,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import SecretStr
-
 from appliance.config.model import MillConfig, Scalar
 from appliance.config.replication import replication_settings
 from appliance.machine.java import JavaRuntime, find_java
@@ -30,14 +28,12 @@ from appliance.mill.parts import (
     parts_of,
     voters,
 )
+from appliance.mill.sinks import READER, SINK_USER, revealed, settings_of_sinks
 from appliance.mill.voter_folders import joins_cluster
 from broker.config import SASL_SSL, SSL, check_topic_settings, topic_settings_text
 from protocol.security.acl import USER_PREFIX
 from stream.spark.jars import jar_paths
 
-DATABASE = "millrace"
-SINK_USER = "mill"
-READER = "reader"
 WISH = (sys.executable, "-m", "appliance", "--config")
 
 
@@ -237,7 +233,7 @@ def security_settings(mill: Mill) -> dict[str, Any] | None:
     return {
         "ca": None if stated.ca is None else str(mill.home.folder / stated.ca),
         "user": stated.user,
-        "password": None if kept else _revealed(stated.password),
+        "password": None if kept else revealed(stated.password),
         "password_file": stated.password_file,
         "mechanism": stated.mechanism,
     }
@@ -269,7 +265,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
     file = mill.home.config_file
     section = config.monitor.model_dump(mode="json", by_alias=True)
     for name in ("webhook", "token"):
-        section["alerts"][name] = _revealed(getattr(config.monitor.alerts, name))
+        section["alerts"][name] = revealed(getattr(config.monitor.alerts, name))
     if mill.placement.in_containers:
         section["listen"] = f"{mill.placement.bind_host}:{monitor_port(config)}"
     return {
@@ -320,55 +316,9 @@ def monitor_wish(mill: Mill) -> dict[str, Any]:
 
 
 def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
-    """Return the settings for connecting to MySQL and Redis as `user`.
-
-    `secrets_of` is the part whose secrets are used. The user `reader` of Redis has no password,
-    because every account of this machine may read the mill's keys.
-    """
-    sinks, home = mill.config.sinks, mill.home
-    found: dict[str, Any] = {"mysql": None, "redis": None}
-    if sinks.mysql is not None:
-        server = mill.part("mysql")
-        if server is not None:
-            found["mysql"] = {
-                "host": server.host,
-                "port": server.port,
-                "user": user,
-                "password": read_secret(home, f"{secrets_of}/mysql"),
-                "database": DATABASE,
-                "reader": READER,
-            }
-        else:
-            found["mysql"] = {
-                "host": sinks.mysql.host,
-                "port": sinks.mysql.port or 3306,
-                "user": sinks.mysql.user or user,
-                "password": _revealed(sinks.mysql.password) or "",
-                "database": sinks.mysql.database or DATABASE,
-                "reader": None,
-            }
-    if sinks.redis is not None:
-        server = mill.part("redis")
-        writes = user == SINK_USER
-        if server is not None:
-            found["redis"] = {
-                "host": server.host,
-                "port": server.port,
-                "username": SINK_USER if writes else READER,
-                "password": read_secret(home, f"{secrets_of}/redis") if writes else READER,
-            }
-        else:
-            found["redis"] = {
-                "host": sinks.redis.host,
-                "port": sinks.redis.port or 6379,
-                "username": sinks.redis.username,
-                "password": _revealed(sinks.redis.password),
-            }
-    return found
-
-
-def _revealed(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
+    """Return the settings for connecting to MySQL and Redis as `user`, with the secrets of the part
+    `secrets_of`."""
+    return settings_of_sinks(mill.home, mill.config, mill.placement, user, secrets_of)
 
 
 def topics_for(config: MillConfig, names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from appliance.config.load import digest_of
 from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import EDITED_VARIABLE
-from appliance.mill.init import initialise
+from appliance.mill.init import initialise, renew_readers
 from appliance.mill.parts import broker_ids
 from appliance.mill.settings import Mill
 from appliance.operate.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
@@ -43,6 +43,7 @@ def start(mill: Mill, data: bytes) -> None:
         raise StartRefused(faults)
     initialise(home, broker_ids(mill.config))
     make_needed(home, mill.config, datetime.now(UTC))
+    renew_readers(home, mill.config.network.open)
     home.run.mkdir(parents=True, exist_ok=True)
     for name in ("access", "json", "text"):
         (home.folder / "watched" / name).mkdir(parents=True, exist_ok=True)

@@ -77,8 +77,10 @@ def differences(started: Mill, wanted: Mill) -> Differences:
 def _settings_at_start(mill: Mill, name: str) -> dict[str, Any]:
     """Return a part's settings, without those that it applies while it runs."""
     if name in SERVERS:
-        # The only setting of Redis and MySQL is their port.
-        return {}
+        # Redis and MySQL have no settings except their port and what other machines reach.
+        network = mill.config.network
+        is_open = name in network.open
+        return {"listen": network.listen, "names": network.names} if is_open else {}
     settings = settings_for(mill, name)
     if name.startswith(BROKER_PREFIX):
         # A running broker finds other brokers in the metadata log, so it need not restart for them.

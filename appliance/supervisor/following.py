@@ -18,7 +18,7 @@ from appliance.errors import Failure
 from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import Home
-from appliance.mill.init import initialise
+from appliance.mill.init import initialise, renew_readers
 from appliance.mill.parts import Part, Placement, broker_ids
 from appliance.mill.settings import Mill
 from appliance.supervisor.changes import differences
@@ -137,6 +137,7 @@ class ConfigFollower:
         started = Mill(self._home, load(copy, self._home.folder).config, Placement())
         initialise(self._home, broker_ids(wanted.config))
         make_needed(self._home, wanted.config, datetime.now(UTC))
+        renew_readers(self._home, wanted.config.network.open)
         what = differences(started, wanted)
         write_atomically(copy, data)
         self.digest, self.problem = digest_of(data), None

@@ -7,16 +7,21 @@ answer", because only a part that gives no answer at all can be hanging.
 
 import asyncio
 import os
+import socket
+from contextlib import suppress
+from pathlib import Path
 
 from appliance.mill.home import Home
 from appliance.mill.init import InitError, read_secret
 from appliance.mill.parts import Part, ProbeKind
-from appliance.mill.settings import READER
+from appliance.mill.sinks import MONITOR, READER, socket_of
 from appliance.supervisor.effects import ProbeResult
+from protocol.control import short_path
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 16 * 1024
-MYSQL_ACCESS_DENIED = 1045
+MYSQL_REFUSALS = (1040, 1045)
+"""Errors of a server that works: it has too many connections, or denies the access."""
 
 Found = tuple[ProbeResult, str]
 
@@ -28,8 +33,8 @@ async def probe(part: Part, home: Home) -> Found:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             if part.probe is ProbeKind.REDIS:
-                return await _probe_redis(part.host, part.port)
-            return await asyncio.to_thread(_probe_mysql, part.host, part.port, home)
+                return await _probe_redis(part, home)
+            return await asyncio.to_thread(_probe_mysql, part, home)
     except (TimeoutError, OSError) as error:
         return _silent(part.host, part.port, error)
 
@@ -83,34 +88,68 @@ async def _probe_http(host: str, port: int) -> Found:
     return ProbeResult.NOT_READY, reason or f"/healthz answered {words[1].decode(errors='replace')}"
 
 
-async def _probe_redis(host: str, port: int) -> Found:
-    request = f"AUTH {READER} {READER}\r\nPING\r\nQUIT\r\n".encode()
-    answers = (await _exchange(host, port, request, None)).decode(errors="replace").split("\r\n")
+async def _probe_redis(part: Part, home: Home) -> Found:
+    path = socket_of(home, part)
+    if path is None:
+        answer = await _exchange(part.host, part.port, _redis_request(READER, READER), None)
+    else:
+        try:
+            password = read_secret(home, "monitor/redis")
+        except InitError as error:
+            return ProbeResult.NOT_READY, str(error)
+        answer = await asyncio.to_thread(_exchange_on, path, _redis_request(MONITOR, password))
+    answers = answer.decode(errors="replace").split("\r\n")
     text = next((answer for answer in answers if answer != "+OK"), "")
     if text == "+PONG":
         return ProbeResult.OK, ""
     if text.startswith("-"):
         return ProbeResult.NOT_READY, text[1:]
-    return ProbeResult.SILENT, f"{host}:{port} answered something that is not Redis"
+    return ProbeResult.SILENT, f"{path or part.address} answered something that is not Redis"
 
 
-def _probe_mysql(host: str, port: int, home: Home) -> Found:
+def _redis_request(user: str, password: str) -> bytes:
+    return f"AUTH {user} {password}\r\nPING\r\nQUIT\r\n".encode()
+
+
+def _exchange_on(path: str, request: bytes) -> bytes:
+    """Send a request to a Unix socket. Return the answer, up to the end of the connection.
+
+    A server with too many clients sends its answer and closes before it reads the request. A
+    blocking socket still returns that answer.
+    """
+    answer = b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(TIMEOUT_S / 2)
+        with short_path(Path(path)) as name:
+            link.connect(name)
+        with suppress(ConnectionError):
+            link.sendall(request)
+        with suppress(ConnectionError):
+            while len(answer) < ANSWER_BYTES_MAX and (more := link.recv(ANSWER_BYTES_MAX)):
+                answer += more
+    return answer
+
+
+def _probe_mysql(part: Part, home: Home) -> Found:
     import pymysql
 
+    from sinks.config import MySqlSettings
+    from sinks.connections import connect_mysql
+
     try:
-        connection = pymysql.connect(
-            host=host,
-            port=port,
+        settings = MySqlSettings(
+            host=part.host,
+            port=part.port,
             user=READER,
             password=read_secret(home, "monitor/mysql"),
-            connect_timeout=3,
-            read_timeout=3,
+            socket=socket_of(home, part),
         )
+        connection = connect_mysql(settings, database=None, connect_timeout=3, read_timeout=3)
     except InitError as error:
         return ProbeResult.NOT_READY, str(error)
     except pymysql.MySQLError as error:
         code, text = (*error.args, "", "")[:2]
-        answer = ProbeResult.NOT_READY if code == MYSQL_ACCESS_DENIED else ProbeResult.SILENT
+        answer = ProbeResult.NOT_READY if code in MYSQL_REFUSALS else ProbeResult.SILENT
         return answer, f"{text} ({code})"
     connection.close()
     return ProbeResult.OK, ""

@@ -8,7 +8,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from appliance.mill.init import InitError
-from appliance.mill.settings import READER, Mill, sinks_settings
+from appliance.mill.settings import Mill, sinks_settings
+from appliance.mill.sinks import READER
 
 TIMEOUT_S = 5.0
 _NO_SUCH_TABLE = (1146, 1356)
@@ -76,20 +77,12 @@ def read_metric(mill: Mill, metric: str, size: str) -> MetricReading:
 
 def _from_redis(settings: dict[str, Any], metric: str, size: str) -> MetricReading:
     import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
+
+    from sinks.config import RedisSettings
+    from sinks.connections import redis_client
 
     try:
-        with redis.Redis(
-            host=settings["host"],
-            port=settings["port"],
-            username=settings["username"],
-            password=settings["password"],
-            socket_timeout=TIMEOUT_S,
-            socket_connect_timeout=TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-        ) as client:
+        with redis_client(RedisSettings.model_validate(settings), TIMEOUT_S) as client:
             fields: dict[str, str] = client.hgetall(f"mill:{metric}:{size}")
     except (redis.RedisError, OSError) as error:
         raise ReadingError(f"Redis cannot be read: {error}") from error
@@ -101,16 +94,11 @@ def _from_redis(settings: dict[str, Any], metric: str, size: str) -> MetricReadi
 def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> MetricReading:
     import pymysql
 
+    from sinks.config import MySqlSettings
+    from sinks.read import connect_to_read
+
     try:
-        connection = pymysql.connect(
-            host=settings["host"],
-            port=settings["port"],
-            user=settings["user"],
-            password=settings["password"],
-            database=settings["database"],
-            connect_timeout=int(TIMEOUT_S),
-            read_timeout=TIMEOUT_S,
-        )
+        connection = connect_to_read(MySqlSettings.model_validate(settings), TIMEOUT_S)
         with contextlib.closing(connection), connection.cursor() as cursor:
             # With the metric's view, MySQL would read all rows of this size to find the newest
             # window.

@@ -7,6 +7,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from sinks.config import MySqlSettings
+from sinks.connections import connect_mysql
 from sinks.mysql.schema import TOUCHED
 
 CONNECT_TIMEOUT_S = 5
@@ -25,7 +26,7 @@ TRY_AGAIN = frozenset({1205, 1213})
 # Errors after which the batch waits: the server or the connection is lost, or the server refuses
 # the connection at the moment.
 AWAY = frozenset({1040, 1041, 1043, 1045, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1927,
-                  2002, 2003, 2006, 2013, 2014, 2055, 4031})  # fmt: skip
+                  2002, 2003, 2006, 2013, 2014, 2026, 2055, 4031})  # fmt: skip
 
 Connect = Callable[[MySqlSettings], "MySqlConnection"]
 
@@ -56,12 +57,8 @@ class MySqlConnection(Protocol):
 
 def connect(settings: MySqlSettings) -> MySqlConnection:
     """Open a session for merging; raises pymysql.err.Error."""
-    connection = pymysql.connect(
-        host=settings.host,
-        port=settings.port,
-        user=settings.user,
-        password=settings.password,
-        database=settings.database,
+    connection = connect_mysql(
+        settings,
         charset="utf8mb4",
         autocommit=True,
         connect_timeout=CONNECT_TIMEOUT_S,

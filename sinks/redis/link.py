@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from sinks.cells.merge import Cells, WindowId
 from sinks.config import RedisSettings
+from sinks.connections import redis_client
 from sinks.errors import SinkUnavailable
 from sinks.redis.view import Write, start_text
 from sinks.rows import Batch, size_text
@@ -47,16 +46,7 @@ def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> Me
 
 def connect(settings: RedisSettings) -> "redis.Redis":
     """Return a client that never retries, because the callers retry."""
-    return redis.Redis(
-        host=settings.host,
-        port=settings.port,
-        username=settings.username,
-        password=settings.password,
-        socket_timeout=TIMEOUT_S,
-        socket_connect_timeout=TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
-        decode_responses=True,
-    )
+    return redis_client(settings, TIMEOUT_S)
 
 
 def guarded_call(ask: Callable[[], Any]) -> Any:

@@ -4,6 +4,7 @@ import getpass
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -29,10 +30,11 @@ def _program(*names: str) -> str:
 class MySqlServer(ServerProcess):
     """One server process. `kill9` and `start` keep the data and may alternate."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Sequence[str] = ()) -> None:
         super().__init__("database server", folder / "mysql.log")
         self._server = _program("mariadbd", "mysqld")
         self._folder = folder
+        self._options = options
         self._databases = 0
         self.port = free_port()
 
@@ -68,12 +70,13 @@ class MySqlServer(ServerProcess):
             # A kill loses nothing that the kernel has, and no test cuts the power of this server.
             "--innodb-flush-log-at-trx-commit=2",
             f"--user={getpass.getuser()}",
+            *self._options,
         ]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(arguments, stdout=log, stderr=log)
         wait_until(self._root_answers, 60, "the database server answers")
         if first:
-            self._as_root(
+            self.as_root(
                 f'CREATE USER mill@"%" IDENTIFIED BY "{PASSWORD}"',
                 'GRANT ALL ON *.* TO mill@"%"',
             )
@@ -83,7 +86,7 @@ class MySqlServer(ServerProcess):
         """Create an empty database for one test."""
         self._databases += 1
         name = f"millrace_{os.getpid()}_{self._databases}"
-        self._as_root(f"CREATE DATABASE {name} COLLATE {collation}")
+        self.as_root(f"CREATE DATABASE {name} COLLATE {collation}")
         return self.settings(name)
 
     def connect(self, settings: MySqlSettings) -> "pymysql.Connection[pymysql.cursors.DictCursor]":
@@ -115,10 +118,11 @@ class MySqlServer(ServerProcess):
 
     def _root_answers(self) -> bool:
         self._check_alive()
-        self._as_root("SELECT 1")
+        self.as_root("SELECT 1")
         return True
 
-    def _as_root(self, *statements: str) -> None:
+    def as_root(self, *statements: str) -> None:
+        """Run statements as the user root, over the server's socket."""
         connection = pymysql.connect(unix_socket=str(self._socket), user="root", autocommit=True)
         with connection, connection.cursor() as cursor:
             for statement in statements:

@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +38,7 @@ DEFAULT_RIGHTS = [
 class RedisServer(ServerProcess):
     """One redis-server process. `kill9` and `start` may alternate."""
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False, options: Sequence[str] = ()) -> None:
         program = shutil.which("redis-server")
         if program is None:
             pytest.skip("redis-server is not installed")
@@ -46,6 +46,7 @@ class RedisServer(ServerProcess):
         self._program = program
         self._folder = folder
         self._durable = durable
+        self._options = options
         self.port = free_port()
 
     @property
@@ -76,7 +77,7 @@ class RedisServer(ServerProcess):
         durable = "yes" if self._durable else "no"
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
         arguments += ["--save", "", "--appendonly", durable, "--appendfsync", "always"]
-        arguments += ["--aclfile", str(users)]
+        arguments += ["--aclfile", str(users), *self._options]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen([self._program, *arguments], stdout=log, stderr=log)
         wait_until(lambda: self.client().ping(), 20, "redis answers")

@@ -43,6 +43,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
     "SinksSection": (CONFIGURATION, "`sinks`"),
     "RedisSection": (CONFIGURATION, "`sinks.redis`"),
     "MySqlSection": (CONFIGURATION, "`sinks.mysql`"),
+    "SinkTls": (CONFIGURATION, "`sinks.redis.tls` and `sinks.mysql.tls`"),
     "MonitorSection": (CONFIGURATION, "`monitor`"),
     "monitor.ClusterSection": (CONFIGURATION, "`monitor.clusters`"),
     "AlertsSection": (CONFIGURATION, "`monitor.alerts`"),

@@ -25,12 +25,6 @@ ODD_TEXTS = (
 ODD_BYTES = (b"", b"\x00\xff'\\\n;", bytes(range(256)))
 
 
-def view_of(settings: MySqlSettings) -> Any:
-    return tables.open_view(
-        settings.host, settings.port, settings.user, settings.password, settings.database
-    )
-
-
 def everything(settings: MySqlSettings) -> dict[str, list[tuple[Any, ...]]]:
     connection = connect(settings)
     with connection.cursor() as cursor:
@@ -88,12 +82,12 @@ def test_every_value_comes_back(
 ) -> None:
     # Make statements short, so that a table needs several of them.
     monkeypatch.setattr(tables, "STATEMENT_BYTES", 500)
-    view, text = view_of(old), io.StringIO(newline="\n")
+    view, text = tables.open_view(old), io.StringIO(newline="\n")
     tables.begin(view)
     rows = tables.write(view, text)
     view.close()
     new = mysql_server.new_database()
-    connection = view_of(new)
+    connection = tables.open_view(new)
     tables.run(connection, io.StringIO(text.getvalue(), newline="\n"))
     connection.close()
     before = everything(old)
@@ -105,7 +99,7 @@ def test_every_value_comes_back(
 def test_what_is_written_after_the_moment_is_not_in_it(
     old: MySqlSettings, mysql_server: MySqlServer
 ) -> None:
-    view, text = view_of(old), io.StringIO(newline="\n")
+    view, text = tables.open_view(old), io.StringIO(newline="\n")
     tables.begin(view)
     before = everything(old)
     connection = connect(old)
@@ -116,7 +110,7 @@ def test_what_is_written_after_the_moment_is_not_in_it(
     tables.write(view, text)
     view.close()
     new = mysql_server.new_database()
-    connection = view_of(new)
+    connection = tables.open_view(new)
     tables.run(connection, io.StringIO(text.getvalue(), newline="\n"))
     connection.close()
     assert everything(new) == before
@@ -124,9 +118,9 @@ def test_what_is_written_after_the_moment_is_not_in_it(
 
 
 def test_what_the_server_refuses_is_said(old: MySqlSettings, mysql_server: MySqlServer) -> None:
-    connection = view_of(mysql_server.new_database())
+    connection = tables.open_view(mysql_server.new_database())
     with pytest.raises(tables.DatabaseFailed, match="doesn't exist"):
         tables.run(connection, ["INSERT INTO nothing VALUES (1);\n"])
     connection.close()
     with pytest.raises(tables.DatabaseFailed, match="cannot connect to MySQL for the backup: "):
-        tables.open_view(old.host, old.port, old.user, "not the password", old.database)
+        tables.open_view(old.model_copy(update={"password": "not the password"}))

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from appliance.launch.servers import find_program, redis_configuration
-from appliance.mill.settings import READER, SINK_USER
+from appliance.mill.sinks import READER, SINK_USER
 from sinks.config import RedisSettings, SinksSettings
 from sinks.store import Sinks
 from tests.harness import worked

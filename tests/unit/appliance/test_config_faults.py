@@ -70,7 +70,7 @@ TABLE = [
     (
         "network: {open: [page]}",
         "mill.yaml:1:18: network.open[0]: found 'page'",
-        "kafka: nothing else can be opened yet",
+        "kafka, redis or mysql: nothing else can be opened yet",
     ),
     (
         "network: {open: [kafka], names: [localhost], login: everybody}",

@@ -35,11 +35,13 @@ def test_everything_is_made_and_private(home: Home) -> None:
         "mysql/mill",
         "mysql/reader",
         "mysql/root",
+        "redis/monitor",
         "redis/password",
         "stream/mysql",
         "stream/redis",
         "monitor/admin",
         "monitor/mysql",
+        "monitor/redis",
     }
     for name in found:
         assert stat.S_IMODE((home.secrets / name).stat().st_mode) == 0o600

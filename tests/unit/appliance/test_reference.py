@@ -162,6 +162,14 @@ LOGIN = {"user": "mill", "password": "s3cret"}
 LIMITS = {"100000": "lag", "10m": "time_lag", "5%": "unparsed_share"}
 
 
+def sinks_with(label: str, key: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the section `sinks` with these keys. A server with TLS is one of the user's own."""
+    if label == "SinkTls":
+        return {"redis": {"host": "redis.example.org", "tls": given}}
+    server = {"host": "db.example.org"} if key == "tls" else {}
+    return {label.removesuffix("Section").lower(): {**server, **given}}
+
+
 def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
     """Return a configuration file in which one key has the value, together with the keys that it
     needs."""
@@ -210,8 +218,8 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
             return {"stream": {"defaults": {"keep": given}}}
         case "DefaultsSection":
             return {"stream": {"defaults": given}}
-        case "RedisSection" | "MySqlSection":
-            return {"sinks": {label.removesuffix("Section").lower(): given}}
+        case "RedisSection" | "MySqlSection" | "SinkTls":
+            return {"sinks": sinks_with(label, key, given)}
         case "monitor.ClusterSection":
             cluster = {"name": "b", "bootstrap_servers": "h:1", **given}
             return {"monitor": {"clusters": [cluster]}}

@@ -84,6 +84,12 @@ def test_the_users_statements_are_one_a_line_and_escaped(mill: Mill) -> None:
     assert not any("root" in line for line in users_sql(mill.home, with_root=False).splitlines())
 
 
+def test_root_without_a_password_is_dropped(mill: Mill) -> None:
+    lines = users_sql(mill.home).splitlines()
+    assert "DROP USER IF EXISTS 'root'@'127.0.0.1';" in lines
+    assert "DROP USER IF EXISTS 'root'@'::1';" in lines
+
+
 @pytest.mark.parametrize(
     ("command", "word"), [(servers.redis_command, "redis-server"), (servers.mysql_command, "MySQL")]
 )

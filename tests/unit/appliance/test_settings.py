@@ -20,6 +20,7 @@ from broker.config import BrokerConfig
 from collector.config.settings import CollectorSettings
 from monitor.config.settings import MonitorSettings
 from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
+from sinks.config import SinkTls
 from stream.config.settings import StreamSettings
 from tests.harness.certificates import new_test_authority
 
@@ -178,11 +179,13 @@ def test_the_monitor_is_told_a_token_only_where_it_may_change_something(tmp_path
 
 
 def test_external_servers_are_used_and_not_run(tmp_path: Path) -> None:
+    authority = new_test_authority(tmp_path)
     of = mill(
         tmp_path,
         "cluster: {bootstrap_servers: 'k1:9092,k2:9092'}\n"
         "topics: [{name: logs.access, settings: {some.new.key: true}}]\n"
-        "sinks:\n  redis: {host: r, password: rp}\n  mysql: {host: m, port: 3310, user: u}\n"
+        "sinks:\n  redis: {host: r, password: rp, tls: {}}\n"
+        "  mysql: {host: m, port: 3310, user: u, tls: {ca: ca.pem}}\n"
         "stream:\n  from: {a: {topic: logs.access, format: common}}\n"
         "  metrics: [{name: n, from: a, measure: count}]\n",
     )
@@ -195,6 +198,8 @@ def test_external_servers_are_used_and_not_run(tmp_path: Path) -> None:
     assert stream.sinks.redis.password == "rp"
     assert (stream.sinks.mysql.host, stream.sinks.mysql.port) == ("m", 3310)
     assert stream.sinks.mysql.user == "u"
+    assert stream.sinks.redis.tls == SinkTls()
+    assert stream.sinks.mysql.tls == SinkTls(ca=str(authority.file))
     assert stream.topics[0].settings == {"some.new.key": "true"}
 
 

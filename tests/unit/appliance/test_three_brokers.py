@@ -7,7 +7,7 @@ import pytest
 
 from appliance.checks import startup
 from appliance.checks.startup import Check, CheckLevel
-from appliance.cli.mill_commands import summary
+from appliance.cli.summary import summary
 from appliance.config.load import load_text
 from appliance.mill.home import find_home
 from appliance.mill.init import initialise

@@ -1,0 +1,135 @@
+"""What the bundled Redis and MySQL need so that readers on other machines reach them with TLS.
+
+The limits bound what one reader can use up. Both servers keep no reserve of connections for the
+mill's parts, so the number of connections is large, and what each of them may take is small.
+"""
+
+import re
+from dataclasses import dataclass
+
+from appliance.mill.certificates import CERTIFICATE, KEY, TRUSTED
+from appliance.mill.home import Home
+from appliance.mill.init import READERS, read_secret
+
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+REDIS_CONNECTIONS_MAX = 1_000
+REDIS_IDLE_S = 300
+REDIS_CLIENTS_MEMORY = "256mb"
+MYSQL_CONNECTIONS_MAX = 200
+READERS_CONNECTIONS_MAX = 20
+"""The connections to MySQL of all readers on other machines together."""
+STATEMENT_MAX_S = 60
+LOGIN_MAX_S = 5
+
+REDIS_WITH_CLIENT_EVICTION = (7, 0)
+"""The first version of Redis that can limit the memory of all clients together."""
+
+FIXED = {
+    (6, 2): (6, 2, 24),
+    (7, 2): (7, 2, 16),
+    (7, 4): (7, 4, 11),
+    (8, 2): (8, 2, 9),
+    (8, 4): (8, 4, 6),
+    (8, 6): (8, 6, 6),
+    (8, 8): (8, 8, 2),
+    (8, 10): (8, 10, 1),
+}
+"""The first fixed version of each line of Redis for CVE-2026-81934: clients without a login can run
+code in a server with TLS. Lines without an entry before the last one were never fixed."""
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOpening:
+    """Where an open server listens, its files, and the password of its readers."""
+
+    listen: str
+    certificate: str
+    key: str
+    ca: str
+    password: str
+
+
+def opening_of(home: Home, server: str, listen: str) -> ServerOpening:
+    """Return what an open server needs. Raises InitError if the readers' password is missing."""
+    folder = home.part_secrets(server)
+    return ServerOpening(
+        listen=listen,
+        certificate=str(folder / CERTIFICATE),
+        key=str(folder / KEY),
+        ca=str(folder / TRUSTED),
+        password=read_secret(home, f"{READERS}/{server}"),
+    )
+
+
+def redis_lines(
+    opening: ServerOpening, port: int, socket: str, version: Version | None
+) -> list[str]:
+    """Return the lines of Redis's configuration for listeners and limits.
+
+    Redis has one list of addresses for plain connections and those with TLS. So an open Redis has
+    no plain port at all, and the mill's own parts use its socket.
+    """
+    memory = version is not None and version >= REDIS_WITH_CLIENT_EVICTION
+    return [
+        # Redis binds `::` for IPv6 alone.
+        f"bind {'* ::*' if opening.listen == '::' else opening.listen}",
+        "port 0",
+        f"tls-port {port}",
+        f'tls-cert-file "{opening.certificate}"',
+        f'tls-key-file "{opening.key}"',
+        f'tls-ca-cert-file "{opening.ca}"',
+        "tls-auth-clients no",
+        f'tls-protocols "{" ".join(TLS_VERSIONS)}"',
+        f"unixsocket {socket}",
+        "unixsocketperm 700",
+        "protected-mode no",
+        f"maxclients {REDIS_CONNECTIONS_MAX}",
+        f"timeout {REDIS_IDLE_S}",
+        "tcp-keepalive 60",
+        "client-output-buffer-limit normal 64mb 32mb 10",
+        *([f"maxmemory-clients {REDIS_CLIENTS_MEMORY}"] if memory else []),
+    ]
+
+
+def mysql_options(opening: ServerOpening) -> list[str]:
+    """Return the options of the server for TLS and limits. The socket counts as secure."""
+    return [
+        f"--bind-address={opening.listen}",
+        f"--ssl-cert={opening.certificate}",
+        f"--ssl-key={opening.key}",
+        f"--tls-version={','.join(TLS_VERSIONS)}",
+        "--require-secure-transport=ON",
+        f"--max-connections={MYSQL_CONNECTIONS_MAX}",
+        f"--connect-timeout={LOGIN_MAX_S}",
+    ]
+
+
+def readers_terms(*, is_open: bool) -> str:
+    """Return what the account of readers on other machines must keep to, in SQL.
+
+    MySQL has no time limit of an account. It skips comments that begin with `/*M!`.
+    """
+    connections, seconds = (READERS_CONNECTIONS_MAX, STATEMENT_MAX_S) if is_open else (0, 0)
+    tls = "SSL" if is_open else "NONE"
+    return (
+        f"REQUIRE {tls} WITH MAX_USER_CONNECTIONS {connections}"
+        f" /*M!100101 MAX_STATEMENT_TIME {seconds} */"
+    )
+
+
+def version_of(text: str) -> Version | None:
+    """Return the version in the output of `redis-server --version`; None if there is none."""
+    found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", text)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+def first_fixed(version: Version) -> Version | None:
+    """Return the version of Redis to which an open server should be upgraded; None if this version
+    is fixed."""
+    line = version[:2]
+    if line > max(FIXED):
+        return None
+    fixed = FIXED.get(line) or min(one for known, one in FIXED.items() if known > line)
+    return None if version >= fixed else fixed
