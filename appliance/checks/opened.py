@@ -2,7 +2,7 @@
 
 from appliance.checks.startup import Check, CheckLevel
 from appliance.config.network import is_loopback
-from appliance.mill.parts import NET_SETTING
+from appliance.mill.parts import LINK_SETTING, NET_SETTING
 from appliance.mill.settings import Mill
 from protocol.security.address import bracketed
 
@@ -15,10 +15,18 @@ def opened_text(mill: Mill) -> str:
     network = mill.config.network
     if not network.opens_kafka or is_loopback(network.listen):
         return ""
-    ports = [str(port) for part in mill.parts for key, port in part.ports if key == NET_SETTING]
-    host = bracketed(network.listen)
-    names = ", ".join(network.names)
-    return f"Kafka with TLS and logins at {host}, ports {', '.join(ports)}; names {names}"
+    host, hosts = bracketed(network.listen), mill.config.cluster.hosts
+    text = f"Kafka with TLS and logins at {host}, ports {_ports_of(mill, NET_SETTING)}"
+    if hosts is None:
+        return f"{text}; names {', '.join(network.names)}"
+    names = [one for number, one in hosts.items() if number == mill.placement.broker]
+    names += network.names
+    links = f"the other brokers with certificates at port {_ports_of(mill, LINK_SETTING)}"
+    return f"{text}; {links}; names {', '.join(names)}"
+
+
+def _ports_of(mill: Mill, setting: str) -> str:
+    return ", ".join(str(port) for part in mill.parts for key, port in part.ports if key == setting)
 
 
 def check(mill: Mill) -> Check:

@@ -79,14 +79,33 @@ def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str
     The user's own paths are relative to the mill's folder.
     """
     if network.tls.certificate is None or network.tls.key is None:
-        folder = home.part_secrets(broker)
-        return {
-            "certificate": str(folder / CERTIFICATE),
-            "key": str(folder / KEY),
-            "ca": str(folder / TRUSTED),
-        }
+        return dict(link_files(home, broker))
     own = {"certificate": network.tls.certificate, "key": network.tls.key, "ca": network.tls.ca}
     return {name: str(home.folder / path) if path else None for name, path in own.items()}
+
+
+def link_files(home: Home, broker: str) -> dict[str, str]:
+    """Return the paths of the files that the mill's own CA has made for a broker. Brokers show them
+    to each other."""
+    folder = home.part_secrets(broker)
+    return {
+        "certificate": str(folder / CERTIFICATE),
+        "key": str(folder / KEY),
+        "ca": str(folder / TRUSTED),
+    }
+
+
+def has_authority_key(home: Home) -> bool:
+    """Return True if the key of the mill's CA is on this machine."""
+    return (home.secrets / AUTHORITY / AUTHORITY_KEY).exists()
+
+
+def client_trust(home: Home, network: NetworkSection) -> str | None:
+    """Return the file with the CA that clients of the listener NET trust; None: the CAs of this
+    machine."""
+    if network.tls.certificate is None:
+        return str(home.data / TRUSTED)
+    return None if network.tls.ca is None else str(home.folder / network.tls.ca)
 
 
 def make_needed(home: Home, config: MillConfig, now: datetime) -> list[Path]:
@@ -159,7 +178,7 @@ def _is_due(
         return True
     # A certificate with a superfluous name still works. So it is replaced only if the key of the CA
     # is on this machine.
-    return found != wanted and (home.secrets / AUTHORITY / AUTHORITY_KEY).exists()
+    return found != wanted and has_authority_key(home)
 
 
 def _all_names(broker: str, names: Sequence[str]) -> tuple[str, ...]:

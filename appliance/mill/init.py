@@ -12,9 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.config.model import MillConfig
 from appliance.errors import Failure
 from appliance.machine.files import PUBLIC, create_once, write_atomically
 from appliance.mill.home import CODE, Home
+from appliance.mill.parts import (
+    BROKER_PREFIX,
+    ENTRY_USER,
+    Placement,
+    has_other_parts,
+    local_broker_ids,
+)
 from protocol.types import random_uuid, uuid_to_base64
 
 PASSWORD_BYTES = 24
@@ -25,6 +33,9 @@ for editors."""
 
 LOGIN_SECRET = "login_secret"
 """The secret from which brokers make the salts of unknown users. It is the same for all brokers."""
+
+ENTRY_PASSWORD = f"{ENTRY_USER}/password"
+"""The password of the mill's own parts for brokers on several hosts."""
 
 MYSQL_USERS = ("root", "mill", "reader")
 
@@ -48,6 +59,37 @@ class CreatedSecrets:
     """The ids and secrets that `init` has created in this run, by path below `data/secrets`."""
 
     names: tuple[str, ...]
+
+
+def initialise_mill(home: Home, config: MillConfig, placement: Placement) -> CreatedSecrets:
+    """Create the ids and secrets of this machine's parts that are missing.
+
+    If the brokers are on several hosts, only the main host makes secrets: all other hosts get
+    theirs from `join`. Raises InitError if those of such a host are missing.
+    """
+    local = local_broker_ids(config, placement)
+    if not has_other_parts(config, placement):
+        for number in local:
+            part = f"{BROKER_PREFIX}{number}"
+            missing = [
+                path
+                for path in (f"{part}/cluster_id", f"{part}/{LOGIN_SECRET}", ENTRY_PASSWORD)
+                if not (home.secrets / path).exists()
+            ]
+            if missing:
+                raise InitError(
+                    f"data/secrets/{missing[0]} is missing: join this host again with the join"
+                    f" file of broker {number} (`./millrace enrol broker {number}` on the main"
+                    " host writes it)"
+                )
+        return CreatedSecrets(())
+    made = initialise(home, local)
+    if config.cluster.hosts is None:
+        return made
+    names = [*made.names]
+    _make_folder(home.secrets / ENTRY_USER, FOLDER_MODE)
+    _create(home, ENTRY_PASSWORD, _new_password(), names)
+    return CreatedSecrets(tuple(names))
 
 
 def initialise(home: Home, broker_ids: Iterable[int]) -> CreatedSecrets:
