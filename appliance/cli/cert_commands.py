@@ -1,4 +1,4 @@
-"""`millrace cert`: the mill's own CA, and the certificates of its brokers."""
+"""`millrace cert`: the mill's own CA, and the certificates of its parts."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -8,11 +8,11 @@ import typer
 from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.mill.certificates import ShownCertificate, renew, shown
-from appliance.mill.parts import broker_names
+from appliance.mill.certificates import ShownCertificate, holders_of, renew, shown
+from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say
 
-app = group_of_commands("The mill's own CA, and the certificates of its brokers.")
+app = group_of_commands("The mill's own CA, and the certificates of its parts.")
 
 
 @app.command()
@@ -40,31 +40,37 @@ def show(as_json: EnvelopeOption = False) -> None:
 
 @app.command("renew")
 def renew_certificates(
-    broker: Annotated[
-        str | None, typer.Option("--for", help="Only this broker, such as broker-2.")
+    part: Annotated[
+        str | None, typer.Option("--for", help="Only this part, such as broker-2.")
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Make new certificates for the brokers, and the CA if there is none; works when stopped."""
+    """Make new certificates for the parts, and the CA if there is none; works when stopped."""
     mill, _ = context.load_mill()
-    brokers = broker_names(mill.config)
-    if not brokers:
-        raise CommandError("this mill has no brokers of its own: cluster.bootstrap_servers is set")
-    if mill.config.network.tls.certificate is not None:
-        raise CommandError(
-            "the brokers use your own files (network.tls), which only you can renew: write the new"
-            " certificate and key over them, and the brokers use them without a restart"
-        )
-    if broker is not None and broker not in brokers:
-        raise CommandError(f"--for {broker}: expected one of {', '.join(brokers)}", Exit.USAGE)
-    chosen = brokers if broker is None else (broker,)
-    written = renew(mill.home, chosen, mill.config.network.names, datetime.now(UTC))
+    holders = holders_of(mill.config)
+    if not holders:
+        raise CommandError(_no_holder(mill))
+    known = [one.part for one in holders]
+    if part is not None and part not in known:
+        raise CommandError(f"--for {part}: expected one of {', '.join(known)}", Exit.USAGE)
+    chosen = [one for one in holders if part in (None, one.part)]
+    written = renew(mill.home, chosen, datetime.now(UTC))
     if as_json:
         print_json("cert-renewed/1", [{"file": str(path)} for path in written])
         return
     for path in written:
         out(str(path.relative_to(mill.home.folder)))
     say(f"wrote {counted(len(written), 'file')}; clients trust {mill.home.data / 'ca.pem'}")
+
+
+def _no_holder(mill: Mill) -> str:
+    """Return the reason why no part has a certificate of the mill's CA."""
+    if mill.config.network.tls.certificate is not None:
+        return (
+            "the brokers use your own files (network.tls), which only you can renew: write the new"
+            " certificate and key over them, and the brokers use them without a restart"
+        )
+    return "this mill has no brokers of its own: cluster.bootstrap_servers is set"
 
 
 def _row(one: ShownCertificate, now: datetime) -> dict[str, object]:

@@ -120,7 +120,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "config_commands", "app", "The configuration file, and the cluster's settings."
     ),
     "cert": CommandEntry(
-        "cert_commands", "app", "The mill's own CA, and the certificates of its brokers."
+        "cert_commands", "app", "The mill's own CA, and the certificates of its parts."
     ),
     "user": CommandEntry("user_commands", "app", "Users that log in to the brokers."),
     "acl": CommandEntry("acl_commands", "app", "What users may do."),

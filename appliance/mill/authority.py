@@ -1,4 +1,4 @@
-"""The mill's own certificate authority: a key that signs the certificates of its brokers.
+"""The mill's own certificate authority: a key that signs the certificates of the mill's parts.
 
 This module is pure: the time is an argument, and results are bytes in PEM format. `certificates`
 writes the files. It uses the library `cryptography`, which the mill needs for MySQL's passwords too
@@ -45,17 +45,19 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class LeafRequest:
-    """The contents of a certificate for one broker."""
+    """The contents of a certificate for one part."""
 
     common_name: str
     organisation: str
     names: Sequence[str]
-    """The host names and IP addresses by which clients reach the broker."""
+    """The host names and IP addresses by which clients reach the part."""
     days: int = LEAF_DAYS
+    is_client: bool = True
+    """True if the part also connects to others with the certificate, as brokers do."""
 
 
 def new_authority(cluster_id: str, now: datetime) -> KeyPair:
-    """Return a new authority. It can sign certificates of brokers, but no other authorities."""
+    """Return a new authority. It can sign certificates of parts, but no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("Millrace CA", cluster_id)
     public = key.public_key()
@@ -75,7 +77,7 @@ def new_authority(cluster_id: str, now: datetime) -> KeyPair:
 
 
 def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair:
-    """Return a new certificate and its key, for a broker as a server and as a client.
+    """Return a new certificate and its key, for a part as a server, and if requested as a client.
 
     The certificate ends no later than the certificate of the authority. Raises ValueError.
     """
@@ -94,7 +96,9 @@ def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair
     ends_at = min(now + timedelta(days=request.days), authority_ends)
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key()
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH]
+    if request.is_client:
+        purposes.append(ExtendedKeyUsageOID.CLIENT_AUTH)
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = (
         _dated(x509.CertificateBuilder(), now, ends_at)
@@ -103,7 +107,7 @@ def new_leaf(authority: KeyPair, request: LeafRequest, now: datetime) -> KeyPair
         .public_key(public)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(
             x509.SubjectAlternativeName([_general_name(name) for name in request.names]),
             critical=False,

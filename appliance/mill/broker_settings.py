@@ -10,7 +10,6 @@ from typing import Any
 
 from appliance.config.model import MillConfig, Scalar
 from appliance.config.replication import replication_settings
-from appliance.mill.certificates import link_files, tls_files
 from appliance.mill.home import Home
 from appliance.mill.init import LOGIN_SECRET, read_secret
 from appliance.mill.parts import (
@@ -21,6 +20,7 @@ from appliance.mill.parts import (
     first_voters,
     voters,
 )
+from appliance.mill.tls_paths import link_files, tls_files
 from appliance.mill.voter_folders import joins_cluster
 from broker.config import SASL_SSL, SSL
 from protocol.security.acl import USER_PREFIX

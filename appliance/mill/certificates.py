@@ -1,7 +1,7 @@
-"""The files of the mill's CA and of its brokers' certificates, below `data/secrets`.
+"""The files of the mill's CA and of its parts' certificates, below `data/secrets`.
 
-The CA's key stays in `ca/`, which belongs to no part. Each broker has its own certificate, its own
-key and a copy of the CA's certificate, because in containers the brokers run as different users.
+The CA's key stays in `ca/`, which belongs to no part. Each part with a certificate has its own key
+and a copy of the CA's certificate, because in containers the parts run as different users.
 `data/ca.pem` is the copy that clients trust; it is no secret.
 """
 
@@ -9,25 +9,36 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.config.model import MillConfig, NetworkSection
+from appliance.config.model import MillConfig
 from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
 from appliance.mill.home import Home
+from appliance.mill.hosts import place, read_record
 from appliance.mill.init import FOLDER_MODE, read_secret
-from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, broker_names
+from appliance.mill.parts import (
+    BROKER_PREFIX,
+    LOOPBACK,
+    broker_ids,
+    has_other_parts,
+    local_broker_ids,
+    main_broker,
+)
 
 if TYPE_CHECKING:
     from appliance.mill.authority import KeyPair
 
 AUTHORITY = "ca"
-AUTHORITY_KEY = "ca.key"
 CERTIFICATE, KEY, TRUSTED = "tls.pem", "tls.key", "ca.pem"
 
 OWN_NAMES = (LOOPBACK, "localhost")
-"""The names of a broker on its own machine, which every certificate has."""
+"""The names of a part on its own machine, which every certificate has."""
+
+DEFAULT_ORGANISATION = "millrace"
+"""The organisation in the certificates of a mill without brokers of its own."""
 
 WARN_DAYS = 60
 
@@ -37,6 +48,28 @@ CA_OWNER = "CA"
 
 class CertificateFault(Failure):
     """Raised when certificates cannot be made or read. The text says why."""
+
+
+class CertificateUse(StrEnum):
+    """The uses of a certificate. Only a broker's is valid for connections to other parts too."""
+
+    BROKER = "broker"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A part with a certificate of the mill's CA. `names` are the names that its clients dial."""
+
+    part: str
+    names: tuple[str, ...]
+    use: CertificateUse = CertificateUse.SERVER
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """All names in the certificate. The part's name is among them, because the other parts in
+        containers dial it, and because brokers recognise each other by it."""
+        return tuple(dict.fromkeys((*self.names, *OWN_NAMES, self.part)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +84,8 @@ class ShownCertificate:
     """The reason why the file cannot be read. In this case there are no names and no end."""
     is_own: bool = False
     """True if the file is the user's own, so that only the user can replace it."""
+    main_host: str | None = None
+    """The host with the key of the CA, if that is another one."""
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until the certificate ends; negative if it has ended."""
@@ -65,6 +100,10 @@ class ShownCertificate:
         """A sentence that says what to do about a certificate that is due."""
         if self.is_own:
             return f"write a new one to {self.path}; the brokers use it without a restart"
+        if self.owner == CA_OWNER and self.main_host is not None:
+            return f"begin with another CA on {self.main_host}, and join this host again"
+        if self.main_host is not None:
+            return _elsewhere(self.owner, self.main_host)
         if self.owner == CA_OWNER:
             return (
                 f"move {self.path.parent} away, run `./millrace cert renew`,"
@@ -73,67 +112,90 @@ class ShownCertificate:
         return "`./millrace cert renew` makes a new one"
 
 
-def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
-    """Return the paths of a broker's certificate, key and CA, for its settings.
+def holders_of(config: MillConfig) -> tuple[Holder, ...]:
+    """Return the parts that can have a certificate of the mill's CA, on all hosts.
 
-    The user's own paths are relative to the mill's folder.
+    The brokers are among them even if they do not need one yet, because `cert renew` makes theirs
+    before the mill is opened. Brokers on several hosts show each other a certificate of the mill's
+    CA, also if clients see the user's own.
     """
-    if network.tls.certificate is None or network.tls.key is None:
-        return dict(link_files(home, broker))
-    own = {"certificate": network.tls.certificate, "key": network.tls.key, "ca": network.tls.ca}
-    return {name: str(home.folder / path) if path else None for name, path in own.items()}
+    hosts = config.cluster.hosts
+    if config.network.tls.certificate is not None and hosts is None:
+        return ()
+    return tuple(
+        Holder(
+            f"{BROKER_PREFIX}{number}",
+            (*([] if hosts is None else [hosts[number]]), *config.network.names),
+            CertificateUse.BROKER,
+        )
+        for number in broker_ids(config)
+    )
 
 
-def link_files(home: Home, broker: str) -> dict[str, str]:
-    """Return the paths of the files that the mill's own CA has made for a broker. Brokers show them
-    to each other."""
-    folder = home.part_secrets(broker)
-    return {
-        "certificate": str(folder / CERTIFICATE),
-        "key": str(folder / KEY),
-        "ca": str(folder / TRUSTED),
-    }
+def local_holders(home: Home, config: MillConfig) -> tuple[Holder, ...]:
+    """Return those of the holders that run on this machine."""
+    placement = place(home, config)
+    brokers = {f"{BROKER_PREFIX}{number}" for number in local_broker_ids(config, placement)}
+    has_others = has_other_parts(config, placement)
+    return tuple(
+        one
+        for one in holders_of(config)
+        if (one.part in brokers if one.use is CertificateUse.BROKER else has_others)
+    )
 
 
-def has_authority_key(home: Home) -> bool:
-    """Return True if the key of the mill's CA is on this machine."""
-    return (home.secrets / AUTHORITY / AUTHORITY_KEY).exists()
-
-
-def client_trust(home: Home, network: NetworkSection) -> str | None:
-    """Return the file with the CA that clients of the listener NET trust; None: the CAs of this
-    machine."""
-    if network.tls.certificate is None:
-        return str(home.data / TRUSTED)
-    return None if network.tls.ca is None else str(home.folder / network.tls.ca)
+def _needs(config: MillConfig, holder: Holder) -> bool:
+    """Return whether a part cannot start without a certificate."""
+    return holder.use is not CertificateUse.BROKER or config.network.opens_kafka
 
 
 def make_needed(home: Home, config: MillConfig, now: datetime) -> list[Path]:
     """Make the certificates and the copies of the CA that the configuration needs.
 
-    A broker gets a new certificate if its files are missing, do not belong together, come from
+    A part gets a new certificate if its files are missing, do not belong together, come from
     another CA, have ended, or do not have the configured names. Returns the files that were
     written. Raises CertificateFault.
     """
-    if not config.network.opens_kafka or config.network.tls.certificate is not None:
+    holders = [one for one in local_holders(home, config) if _needs(config, one)]
+    if not holders:
         return []
-    brokers = broker_names(config)
     written: list[Path] = []
     try:
-        authority = _restore_copies(home, brokers, written)
-        due = [one for one in brokers if _is_due(home, one, config.network.names, authority, now)]
+        authority = _restore_copies(home, holders, written)
+        due = [one for one in holders if _is_due(home, one, authority, now)]
     except OSError as error:
         raise CertificateFault(f"the certificates cannot be checked: {error}") from error
-    return written + (renew(home, due, config.network.names, now) if due else [])
+    if due and (main := _main_host_elsewhere(home, config)) is not None:
+        raise CertificateFault(
+            f"the certificate of {due[0].part} is missing, has ended, or does not have the names of"
+            f" the configuration: {_elsewhere(due[0].part, main)}"
+        )
+    return written + (renew(home, due, now) if due else [])
 
 
-def _restore_copies(home: Home, brokers: Sequence[str], written: list[Path]) -> bytes | None:
+def _main_host_elsewhere(home: Home, config: MillConfig) -> str | None:
+    """Return the main host, which has the key of the CA; None if it is this machine."""
+    hosts = config.cluster.hosts
+    if hosts is None or home.authority_key.exists() or read_record(home) is None:
+        return None
+    return hosts[main_broker(config)]
+
+
+def _elsewhere(part: str, main: str) -> str:
+    """Return what to do for a new certificate if the key of the CA is on another host."""
+    return (
+        f"`./millrace cert renew --for {part}` on {main} writes a file, and `./millrace cert"
+        " install FILE` here uses it"
+    )
+
+
+def _restore_copies(home: Home, holders: Sequence[Holder], written: list[Path]) -> bytes | None:
     """Write the copies of the CA's certificate that are missing or outdated. Return the
     certificate; None without a CA."""
-    copies = [home.data / TRUSTED, *(home.part_secrets(broker) / TRUSTED for broker in brokers)]
+    copies = [home.data / TRUSTED, *(home.part_secrets(one.part) / TRUSTED for one in holders)]
     certificate = home.secrets / AUTHORITY / TRUSTED
     source = next((path for path in (certificate, *copies) if path.exists()), None)
-    key = home.secrets / AUTHORITY / AUTHORITY_KEY
+    key = home.authority_key
     if source is None or (source == certificate and not key.exists() and _is_unused(home, source)):
         return None
     found = source.read_bytes()
@@ -152,60 +214,58 @@ def _write_copy(home: Home, path: Path, certificate: bytes, written: list[Path])
 
 
 def _is_unused(home: Home, certificate: Path) -> bool:
-    """Return whether no client and no broker has the CA of this certificate.
+    """Return whether no client and no part has the CA of this certificate.
 
     In this case `cert renew` was killed before it had written the CA's key.
     """
-    copies = [home.data / TRUSTED, *home.secrets.glob(f"{BROKER_PREFIX}*/{TRUSTED}")]
+    copies = {home.data / TRUSTED, *home.secrets.glob(f"*/{TRUSTED}")} - {certificate}
     found = certificate.read_bytes()
     return not any(path.exists() and path.read_bytes() == found for path in copies)
 
 
-def _is_due(
-    home: Home, broker: str, names: Sequence[str], authority: bytes | None, now: datetime
-) -> bool:
-    """Return whether a broker needs a new certificate."""
+def _is_due(home: Home, holder: Holder, authority: bytes | None, now: datetime) -> bool:
+    """Return whether a part needs a new certificate."""
     from appliance.mill.authority import leaf_names
 
-    folder = home.part_secrets(broker)
+    folder = home.part_secrets(holder.part)
     try:
         pair = (folder / CERTIFICATE).read_bytes(), (folder / KEY).read_bytes()
     except FileNotFoundError:
         return True
     found = None if authority is None else leaf_names(*pair, authority, now)
-    wanted = set(_all_names(broker, names))
+    wanted = set(holder.all_names)
     if found is None or not wanted <= found:
         return True
     # A certificate with a superfluous name still works. So it is replaced only if the key of the CA
     # is on this machine.
-    return found != wanted and has_authority_key(home)
+    return found != wanted and home.authority_key.exists()
 
 
-def _all_names(broker: str, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*names, *OWN_NAMES, broker)))
+def renew(home: Home, holders: Sequence[Holder], now: datetime) -> list[Path]:
+    """Make a new certificate for each part; make the CA too, if there is none.
 
-
-def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetime) -> list[Path]:
-    """Make a new certificate for each broker; make the CA too, if there is none.
-
-    Returns the files that were written. A broker that runs uses them for new connections. Raises
+    Returns the files that were written. A part that runs uses them for new connections. Raises
     CertificateFault.
     """
     # Import this module only here. The import takes a tenth of a second, and few commands need it.
-    from appliance.mill.authority import LEAF_DAYS, STAGGER_DAYS, LeafRequest, new_leaf
+    from appliance.mill.authority import LeafRequest, new_leaf
 
     written: list[Path] = []
     try:
-        authority = _authority(home, read_secret(home, f"{brokers[0]}/cluster_id"), now, written)
-        for broker in brokers:
-            cluster_id = read_secret(home, f"{broker}/cluster_id")
-            number = int(broker.rpartition("-")[2])
-            days = LEAF_DAYS - STAGGER_DAYS * ((number - 1) % 3)
-            request = LeafRequest(broker, cluster_id, _all_names(broker, names), days)
+        organisation = _organisation(home, holders)
+        authority = _authority(home, organisation, now, written)
+        for holder in holders:
+            request = LeafRequest(
+                holder.part,
+                organisation,
+                holder.all_names,
+                _days(holder),
+                is_client=holder.use is CertificateUse.BROKER,
+            )
             leaf = new_leaf(authority, request, now)
-            folder = home.part_secrets(broker)
+            folder = home.part_secrets(holder.part)
             _write_copy(home, folder / TRUSTED, authority.certificate, written)
-            # Write the key first. Until the certificate is written too, the broker keeps using the
+            # Write the key first. Until the certificate is written too, the part keeps using the
             # old pair.
             for name, content in ((KEY, leaf.key), (CERTIFICATE, leaf.certificate)):
                 write_atomically(folder / name, content, mode=PRIVATE)
@@ -216,6 +276,25 @@ def renew(home: Home, brokers: Sequence[str], names: Sequence[str], now: datetim
     return written
 
 
+def _organisation(home: Home, holders: Sequence[Holder]) -> str:
+    """Return the cluster's id, by which brokers recognise the certificates of their cluster.
+
+    A mill without brokers of its own has none, and no broker looks at its certificates.
+    """
+    brokers = [one.part for one in holders if one.use is CertificateUse.BROKER]
+    brokers += [path.parent.name for path in home.secrets.glob(f"{BROKER_PREFIX}*/cluster_id")]
+    return read_secret(home, f"{brokers[0]}/cluster_id") if brokers else DEFAULT_ORGANISATION
+
+
+def _days(holder: Holder) -> int:
+    """Return for how many days a new certificate is valid."""
+    from appliance.mill.authority import LEAF_DAYS, STAGGER_DAYS
+
+    if holder.use is not CertificateUse.BROKER:
+        return LEAF_DAYS
+    return LEAF_DAYS - STAGGER_DAYS * ((int(holder.part.removeprefix(BROKER_PREFIX)) - 1) % 3)
+
+
 def _give(path: Path, folder: Path) -> None:
     """Give a file to the owner of its folder. Only root can do this, and only root needs to."""
     owner = folder.stat()
@@ -223,7 +302,7 @@ def _give(path: Path, folder: Path) -> None:
         os.chown(path, owner.st_uid, owner.st_gid)
 
 
-def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) -> "KeyPair":
+def _authority(home: Home, organisation: str, now: datetime, written: list[Path]) -> "KeyPair":
     """Return the CA; make it if there is none.
 
     The certificate is written before the key, and the copies after the key. So if there are no
@@ -232,7 +311,7 @@ def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) 
     from appliance.mill.authority import KeyPair, new_authority
 
     folder, public = home.secrets / AUTHORITY, home.data / TRUSTED
-    key, certificate = folder / AUTHORITY_KEY, folder / TRUSTED
+    key, certificate = home.authority_key, folder / TRUSTED
     if key.exists():
         kept = next((path for path in (certificate, public) if path.exists()), None)
         if kept is None:
@@ -248,7 +327,7 @@ def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) 
         )
     else:
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        pair = new_authority(cluster_id, now)
+        pair = new_authority(organisation, now)
         write_atomically(certificate, pair.certificate, mode=PRIVATE)
         write_atomically(key, pair.key, mode=PRIVATE)
         written += [certificate, key]
@@ -258,18 +337,23 @@ def _authority(home: Home, cluster_id: str, now: datetime, written: list[Path]) 
 
 
 def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
-    """Return the certificates that the brokers use and those of their CA, if there are any.
+    """Return the certificates that the parts use and that of their CA, if there are any.
 
     If the configuration names files of the user's own, return these.
     """
-    own = config.network.tls
+    own, found = config.network.tls, []
     if own.certificate is not None:
         named = [(CA_OWNER, own.ca), ("brokers", own.certificate)]
-        found = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
-        return [replace(one, is_own=True) for one in found]
-    places = [(CA_OWNER, home.secrets / AUTHORITY / TRUSTED)]
-    places += [(one, home.part_secrets(one) / CERTIFICATE) for one in broker_names(config)]
-    return [_shown(owner, path) for owner, path in places if path.exists()]
+        mine = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
+        found = [replace(one, is_own=True) for one in mine]
+    holders = local_holders(home, config)
+    if own.certificate is not None and not holders:
+        return found
+    main = _main_host_elsewhere(home, config)
+    places = [(CA_OWNER, home.data / TRUSTED if main else home.secrets / AUTHORITY / TRUSTED)]
+    places += [(one.part, home.part_secrets(one.part) / CERTIFICATE) for one in holders]
+    of_mill = [_shown(owner, path) for owner, path in places if path.exists()]
+    return found + [replace(one, main_host=main) for one in of_mill]
 
 
 def _shown(owner: str, path: Path) -> ShownCertificate:

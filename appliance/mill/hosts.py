@@ -15,7 +15,6 @@ from appliance.config.model import MillConfig
 from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.machine.processes import has_address
-from appliance.mill.certificates import has_authority_key
 from appliance.mill.home import Home
 from appliance.mill.parts import Placement, main_broker
 
@@ -68,7 +67,7 @@ def own_broker(home: Home, config: MillConfig) -> int | None:
     if record is not None:
         return record.broker if record.broker in config.cluster.hosts else None
     first = main_broker(config)
-    if has_authority_key(home) or is_this_machine(config.cluster.hosts[first]):
+    if home.authority_key.exists() or is_this_machine(config.cluster.hosts[first]):
         return first
     return None
 

@@ -14,7 +14,6 @@ from pydantic import SecretStr
 from appliance.config.model import MillConfig, Scalar
 from appliance.machine.java import JavaRuntime, find_java
 from appliance.mill.broker_settings import settings_of_broker
-from appliance.mill.certificates import client_trust
 from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
 from appliance.mill.init import ENTRY_PASSWORD, read_secret
@@ -28,6 +27,7 @@ from appliance.mill.parts import (
     monitor_port,
     parts_of,
 )
+from appliance.mill.tls_paths import client_trust
 from broker.config import check_topic_settings, topic_settings_text
 from stream.spark.jars import jar_paths
 

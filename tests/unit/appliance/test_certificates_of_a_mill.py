@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from appliance.checks import startup
 from appliance.checks.certificates import ends
@@ -21,8 +23,8 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
 from appliance.machine.files import write_atomically
 from appliance.mill import certificates
-from appliance.mill.authority import LeafRequest, new_authority, new_leaf
-from appliance.mill.certificates import CertificateFault, make_needed, renew, shown
+from appliance.mill.authority import LeafRequest, names_of, new_authority, new_leaf
+from appliance.mill.certificates import CertificateFault, Holder, make_needed, renew, shown
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise, read_secret
 from appliance.mill.parts import Placement
@@ -32,6 +34,13 @@ from broker.config import BrokerConfig, Listener, TlsFiles
 from broker.real.certificates import Certificates
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
+
+
+def brokers(*names: str, of: tuple[str, ...] = BROKERS) -> list[Holder]:
+    """Return the brokers as holders of certificates with these names."""
+    return [Holder(one, names, certificates.CertificateUse.BROKER) for one in of]
+
+
 NOW = datetime.now(UTC)
 
 
@@ -71,14 +80,32 @@ def taken_by_its_broker(home: Home, broker: str, name: str) -> None:
 
 
 def test_each_broker_takes_its_certificate_by_each_name(home: Home) -> None:
-    renew(home, BROKERS, ("mill.example.org", "192.0.2.7"), NOW)
+    renew(home, brokers("mill.example.org", "192.0.2.7"), NOW)
     for broker in BROKERS:
         for name in ("mill.example.org", "192.0.2.7", "127.0.0.1", "localhost", broker):
             taken_by_its_broker(home, broker, name)
 
 
+def test_a_part_that_is_no_broker_gets_a_certificate_for_servers_only(home: Home) -> None:
+    """With it, the part cannot connect to a broker as a broker."""
+    holders = [*brokers("mill.example.org"), Holder("monitor", ("mill.example.org", "192.0.2.7"))]
+    written = renew(home, holders, NOW)
+    folder = home.part_secrets("monitor")
+    assert {folder / name for name in ("tls.pem", "tls.key", "ca.pem")} <= set(written)
+    found = x509.load_pem_x509_certificate((folder / "tls.pem").read_bytes())
+    purposes = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(purposes) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    names = {"mill.example.org", "192.0.2.7", "127.0.0.1", "localhost", "monitor"}
+    assert set(names_of(found)) == names
+    broker = x509.load_pem_x509_certificate((home.secrets / "broker-1" / "tls.pem").read_bytes())
+    purposes = broker.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert set(purposes) == {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+    assert found.not_valid_after_utc == broker.not_valid_after_utc
+    assert found.issuer == broker.issuer
+
+
 def test_keys_are_private_and_what_clients_trust_is_not(home: Home) -> None:
-    written = renew(home, BROKERS, (), NOW)
+    written = renew(home, brokers(), NOW)
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in written}
     public = home.data / "ca.pem"
     assert modes.pop(public) == 0o644
@@ -93,15 +120,15 @@ def test_a_private_key_is_not_printed() -> None:
 
 
 def test_a_second_time_the_ca_stays_and_the_certificates_are_new(home: Home) -> None:
-    renew(home, BROKERS, (), NOW)
+    renew(home, brokers(), NOW)
     before = {path: path.read_bytes() for path in home.secrets.rglob("*") if path.is_file()}
-    renew(home, ("broker-2",), (), NOW)
+    renew(home, brokers(of=("broker-2",)), NOW)
     changed = {path for path, content in before.items() if path.read_bytes() != content}
     assert changed == {home.secrets / "broker-2" / name for name in ("tls.pem", "tls.key")}
 
 
 def test_pitfall_24_they_do_not_end_together(home: Home) -> None:
-    renew(home, BROKERS, (), NOW)
+    renew(home, brokers(), NOW)
     ca, *leaves = shown(home, load(home.config_file, home.folder, {}).config)
     assert [one.days_left(NOW) for one in leaves] == [396, 366, 336]
     assert ca.days_left(NOW) == 3_649
@@ -110,23 +137,23 @@ def test_pitfall_24_they_do_not_end_together(home: Home) -> None:
 def test_a_ca_without_its_key_is_not_replaced_in_silence(home: Home) -> None:
     """Removing the CA's key is good practice. `renew` must refuse instead of creating a new CA,
     which would invalidate the files of all clients."""
-    renew(home, BROKERS, (), NOW)
+    renew(home, brokers(), NOW)
     (home.secrets / "ca" / "ca.key").unlink()
     with pytest.raises(
         CertificateFault, match=r"ca\.key, the key of the CA, is missing, and without it"
     ):
-        renew(home, BROKERS, (), NOW)
+        renew(home, brokers(), NOW)
 
 
 def test_the_key_of_another_ca_signs_nothing(home: Home, tmp_path: Path) -> None:
-    renew(home, BROKERS, (), NOW)
+    renew(home, brokers(), NOW)
     other = find_home({"MILLRACE_HOME": str(tmp_path / "other")})
     initialise(other, (1,))
-    renew(other, ("broker-1",), (), NOW)
+    renew(other, brokers(of=("broker-1",)), NOW)
     theirs, ours = (one.secrets / "ca" / "ca.key" for one in (other, home))
     ours.write_bytes(theirs.read_bytes())
     with pytest.raises(CertificateFault, match="does not belong to its certificate"):
-        renew(home, BROKERS, (), NOW)
+        renew(home, brokers(), NOW)
 
 
 def test_the_commands(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +173,7 @@ def test_the_commands(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_ends_soon_or_cannot_be_read_is_due(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    renew(home, BROKERS, (), NOW - timedelta(days=350))
+    renew(home, brokers(), NOW - timedelta(days=350))
     (home.secrets / "broker-1" / "tls.pem").write_text("half")
     assert main(["cert", "show"]) == 3
     said = capsys.readouterr()
@@ -232,7 +259,7 @@ def test_another_ca_reaches_all_files(home: Home) -> None:
     before = (home.data / "ca.pem").read_bytes()
     (home.secrets / "ca").rename(home.folder / "away")
     assert changed_by(home, mill) == set(), "the old CA serves until `cert renew`"
-    renew(home, ("broker-1",), mill.config.network.names, NOW)
+    renew(home, brokers(*mill.config.network.names, of=("broker-1",)), NOW)
     assert changed_by(home, mill) == {
         f"secrets/{broker}/{name}"
         for broker in ("broker-2", "broker-3")
@@ -273,9 +300,9 @@ def test_a_start_after_a_kill_at_each_step(home: Home, monkeypatch: pytest.Monke
             monkeypatch.setattr(certificates, "write_atomically", KilledWriter(steps))
             if steps < 12:
                 with pytest.raises(Killed):
-                    renew(home, BROKERS, mill.config.network.names, NOW)
+                    renew(home, brokers(*mill.config.network.names), NOW)
             else:
-                renew(home, BROKERS, mill.config.network.names, NOW)
+                renew(home, brokers(*mill.config.network.names), NOW)
             monkeypatch.setattr(certificates, "write_atomically", write_atomically)
             make_needed(home, mill.config, NOW)
             public = (home.data / "ca.pem").read_bytes()
@@ -291,29 +318,29 @@ def test_a_key_without_the_certificate_of_its_ca(home: Home) -> None:
     mill = opened(home)
     make_needed(home, mill.config, NOW)
     (home.secrets / "ca" / "ca.pem").unlink()
-    renew(home, BROKERS, mill.config.network.names, NOW)
+    renew(home, brokers(*mill.config.network.names), NOW)
     (home.data / "ca.pem").unlink()
     with pytest.raises(CertificateFault, match=r"the certificate of the CA, is missing"):
-        renew(home, BROKERS, mill.config.network.names, NOW)
+        renew(home, brokers(*mill.config.network.names), NOW)
 
 
 def test_no_certificate_ends_after_its_ca(home: Home) -> None:
     mill = opened(home)
     made_at = NOW - timedelta(days=3_600)
-    renew(home, BROKERS, mill.config.network.names, made_at)
-    renew(home, BROKERS, mill.config.network.names, NOW)
+    renew(home, brokers(*mill.config.network.names), made_at)
+    renew(home, brokers(*mill.config.network.names), NOW)
     assert {one.ends_at.date() for one in shown(home, mill.config)} == {
         (made_at + timedelta(days=3_650)).date()
     }
     with pytest.raises(
         CertificateFault, match=r"the CA's certificate ended on .*; move data/secrets/ca away"
     ):
-        renew(home, BROKERS, mill.config.network.names, NOW + timedelta(days=50))
+        renew(home, brokers(*mill.config.network.names), NOW + timedelta(days=50))
 
 
 def test_the_end_of_the_ca_is_told(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     mill = opened(home)
-    renew(home, BROKERS, mill.config.network.names, NOW - timedelta(days=3_600))
+    renew(home, brokers(*mill.config.network.names), NOW - timedelta(days=3_600))
     assert main(["cert", "show"]) == 3
     assert "due: CA; move " in capsys.readouterr().err
     ca, *_ = ends(mill, NOW)
