@@ -12,7 +12,8 @@ from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.launch.servers import write_container_files
 from appliance.mill.certificates import make_needed
-from appliance.mill.init import give, initialise_mill, write_shipped_config
+from appliance.mill.host_secrets import initialise_mill
+from appliance.mill.init import give, write_shipped_config
 from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
 from appliance.output import CommandError, Exit, out, print_json, say
 

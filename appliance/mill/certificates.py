@@ -247,33 +247,54 @@ def renew(home: Home, holders: Sequence[Holder], now: datetime) -> list[Path]:
     Returns the files that were written. A part that runs uses them for new connections. Raises
     CertificateFault.
     """
-    # Import this module only here. The import takes a tenth of a second, and few commands need it.
-    from appliance.mill.authority import LeafRequest, new_leaf
-
     written: list[Path] = []
     try:
-        organisation = _organisation(home, holders)
-        authority = _authority(home, organisation, now, written)
         for holder in holders:
-            request = LeafRequest(
-                holder.part,
-                organisation,
-                holder.all_names,
-                _days(holder),
-                is_client=holder.use is CertificateUse.BROKER,
-            )
-            leaf = new_leaf(authority, request, now)
+            authority, leaf = _signed(home, holder, now, written)
             folder = home.part_secrets(holder.part)
-            _write_copy(home, folder / TRUSTED, authority.certificate, written)
-            # Write the key first. Until the certificate is written too, the part keeps using the
-            # old pair.
-            for name, content in ((KEY, leaf.key), (CERTIFICATE, leaf.certificate)):
-                write_atomically(folder / name, content, mode=PRIVATE)
-                _give(folder / name, folder)
-                written.append(folder / name)
+            _write_copy(home, folder / TRUSTED, authority, written)
+            write_leaf(folder, leaf.certificate, leaf.key)
+            written += [folder / KEY, folder / CERTIFICATE]
     except (OSError, ValueError) as error:
         raise CertificateFault(f"no certificate was made: {error}") from error
     return written
+
+
+def leaf_for_another_host(home: Home, holder: Holder, now: datetime) -> tuple[bytes, "KeyPair"]:
+    """Return the CA's certificate, and a new certificate with its key for a broker of another host.
+
+    Nothing is written, unless there is no CA yet. Raises CertificateFault.
+    """
+    try:
+        return _signed(home, holder, now, [])
+    except (OSError, ValueError) as error:
+        raise CertificateFault(f"no certificate was made: {error}") from error
+
+
+def _signed(
+    home: Home, holder: Holder, now: datetime, written: list[Path]
+) -> tuple[bytes, "KeyPair"]:
+    # Import this module only here. The import takes a tenth of a second, and few commands need it.
+    from appliance.mill.authority import LeafRequest, new_leaf
+
+    organisation = _organisation(home, [holder])
+    authority = _authority(home, organisation, now, written)
+    request = LeafRequest(
+        holder.part,
+        organisation,
+        holder.all_names,
+        _days(holder),
+        is_client=holder.use is CertificateUse.BROKER,
+    )
+    return authority.certificate, new_leaf(authority, request, now)
+
+
+def write_leaf(folder: Path, certificate: bytes, key: bytes) -> None:
+    """Write a certificate and its key, the key first. Until the certificate is written too, the
+    part keeps using the old pair."""
+    for name, content in ((KEY, key), (CERTIFICATE, certificate)):
+        write_atomically(folder / name, content, mode=PRIVATE)
+        _give(folder / name, folder)
 
 
 def _organisation(home: Home, holders: Sequence[Holder]) -> str:
@@ -281,9 +302,10 @@ def _organisation(home: Home, holders: Sequence[Holder]) -> str:
 
     A mill without brokers of its own has none, and no broker looks at its certificates.
     """
-    brokers = [one.part for one in holders if one.use is CertificateUse.BROKER]
-    brokers += [path.parent.name for path in home.secrets.glob(f"{BROKER_PREFIX}*/cluster_id")]
-    return read_secret(home, f"{brokers[0]}/cluster_id") if brokers else DEFAULT_ORGANISATION
+    named = [one.part for one in holders if one.use is CertificateUse.BROKER]
+    present = [one.parent.name for one in home.secrets.glob(f"{BROKER_PREFIX}*/cluster_id")]
+    known = [*(one for one in named if one in present), *present, *named]
+    return read_secret(home, f"{known[0]}/cluster_id") if known else DEFAULT_ORGANISATION
 
 
 def _days(holder: Holder) -> int:

@@ -12,17 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.config.model import MillConfig
 from appliance.errors import Failure
 from appliance.machine.files import PUBLIC, create_once, write_atomically
 from appliance.mill.home import CODE, Home
-from appliance.mill.parts import (
-    BROKER_PREFIX,
-    ENTRY_USER,
-    Placement,
-    has_other_parts,
-    local_broker_ids,
-)
 from protocol.types import random_uuid, uuid_to_base64
 
 PASSWORD_BYTES = 24
@@ -34,7 +26,7 @@ for editors."""
 LOGIN_SECRET = "login_secret"
 """The secret from which brokers make the salts of unknown users. It is the same for all brokers."""
 
-ENTRY_PASSWORD = f"{ENTRY_USER}/password"
+ENTRY_PASSWORD = "mill/password"
 """The password of the mill's own parts for brokers on several hosts."""
 
 MYSQL_USERS = ("root", "mill", "reader")
@@ -61,39 +53,11 @@ class CreatedSecrets:
     names: tuple[str, ...]
 
 
-def initialise_mill(home: Home, config: MillConfig, placement: Placement) -> CreatedSecrets:
-    """Create the ids and secrets of this machine's parts that are missing.
-
-    If the brokers are on several hosts, only the main host makes secrets: all other hosts get
-    theirs from `join`. Raises InitError if those of such a host are missing.
-    """
-    local = local_broker_ids(config, placement)
-    if not has_other_parts(config, placement):
-        for number in local:
-            part = f"{BROKER_PREFIX}{number}"
-            missing = [
-                path
-                for path in (f"{part}/cluster_id", f"{part}/{LOGIN_SECRET}", ENTRY_PASSWORD)
-                if not (home.secrets / path).exists()
-            ]
-            if missing:
-                raise InitError(
-                    f"data/secrets/{missing[0]} is missing: join this host again with the join"
-                    f" file of broker {number} (`./millrace enrol broker {number}` on the main"
-                    " host writes it)"
-                )
-        return CreatedSecrets(())
-    made = initialise(home, local)
-    if config.cluster.hosts is None:
-        return made
-    names = [*made.names]
-    _make_folder(home.secrets / ENTRY_USER, FOLDER_MODE)
-    _create(home, ENTRY_PASSWORD, _new_password(), names)
-    return CreatedSecrets(tuple(names))
-
-
-def initialise(home: Home, broker_ids: Iterable[int]) -> CreatedSecrets:
-    """Create the ids and secrets that are missing."""
+def initialise(
+    home: Home, broker_ids: Iterable[int], *, has_entry_user: bool = False
+) -> CreatedSecrets:
+    """Create the ids and secrets that are missing. `has_entry_user` is true if the mill's own parts
+    log in to its brokers."""
     made: list[str] = []
     parts = [f"broker-{number}" for number in broker_ids]
     folders = [*parts, "collector", "stream", "monitor", "mysql", "redis"]
@@ -111,6 +75,9 @@ def initialise(home: Home, broker_ids: Iterable[int]) -> CreatedSecrets:
         _create(home, f"mysql/{user}", _new_password(), made)
     _create(home, "redis/password", _new_password(), made)
     _create(home, "monitor/admin", _new_password(), made)
+    if has_entry_user:
+        _make_folder((home.secrets / ENTRY_PASSWORD).parent, FOLDER_MODE)
+        _create(home, ENTRY_PASSWORD, _new_password(), made)
     for copy, original in COPIES.items():
         _create(home, copy, read_secret(home, original), made)
     return CreatedSecrets(tuple(made))

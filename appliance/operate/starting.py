@@ -12,7 +12,7 @@ from appliance.config.load import digest_of
 from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import EDITED_VARIABLE
-from appliance.mill.init import initialise_mill
+from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.settings import Mill
 from appliance.operate.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
 from appliance.supervisor import control

@@ -18,8 +18,8 @@ from appliance.errors import Failure
 from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import Home
+from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.hosts import place
-from appliance.mill.init import initialise_mill
 from appliance.mill.parts import Part
 from appliance.mill.settings import Mill
 from appliance.supervisor.changes import differences

@@ -10,8 +10,9 @@ from appliance.checks.opened import opened_text
 from appliance.checks.startup import CheckLevel
 from appliance.config import hosts as config_hosts
 from appliance.mill.entry import cluster_entry
+from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.hosts import HostRecordFault, is_this_machine, own_broker
-from appliance.mill.init import InitError, initialise_mill
+from appliance.mill.init import InitError
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill, settings_for
 from broker.config import BrokerConfig
