@@ -110,6 +110,7 @@ class BrokerProcess(PartProcess):
                 for name, port in ports.items()
             },
             "tls": asdict(self._tls) if self._tls is not None else None,
+            "link_tls": asdict(self._tls) if self._tls is not None and self._voters else None,
             "login_secret": LOGIN_SECRET,
             "voters": {
                 str(node_id): {"host": self._within.host_of(node_id), "port": port}
