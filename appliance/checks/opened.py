@@ -2,7 +2,7 @@
 
 from appliance.checks.startup import Check, CheckLevel
 from appliance.config.network import is_loopback
-from appliance.mill.parts import NET_SETTING
+from appliance.mill.parts import LINK_SETTING, NET_SETTING
 from appliance.mill.settings import Mill
 from protocol.security.address import bracketed
 
@@ -16,15 +16,22 @@ def opened_text(mill: Mill) -> str:
     network = mill.config.network
     if not network.open or is_loopback(network.listen):
         return ""
-    host = bracketed(network.listen)
-    found = []
+    host, hosts = bracketed(network.listen), mill.config.cluster.hosts
+    names, found = list(network.names), []
     if network.opens_kafka:
-        ports = [str(port) for part in mill.parts for key, port in part.ports if key == NET_SETTING]
-        found.append(f"Kafka with TLS and logins at {host}, ports {', '.join(ports)}")
+        found.append(f"Kafka with TLS and logins at {host}, ports {_ports_of(mill, NET_SETTING)}")
+    if hosts is not None:
+        links = f"the other brokers with certificates at port {_ports_of(mill, LINK_SETTING)}"
+        found.append(links)
+        names = [one for number, one in hosts.items() if number == mill.placement.broker] + names
     for part in mill.parts:
         if part.is_open:
             found.append(f"{TITLES[part.name]} with TLS and a password at {host}, port {part.port}")
-    return f"{'; '.join(found)}; names {', '.join(network.names)}"
+    return f"{'; '.join(found)}; names {', '.join(names)}"
+
+
+def _ports_of(mill: Mill, setting: str) -> str:
+    return ", ".join(str(port) for part in mill.parts for key, port in part.ports if key == setting)
 
 
 def check(mill: Mill) -> Check:

@@ -26,10 +26,11 @@ from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
 from appliance.mill.parts import (
     BROKER_PREFIX,
-    NET_SETTING,
     broker_ids,
     bundles_mysql,
     bundles_redis,
+    has_other_parts,
+    listen_host,
 )
 from appliance.mill.settings import Mill
 from appliance.mill.voter_folders import newest_voters, stored_voters
@@ -78,6 +79,8 @@ def before_start(mill: Mill) -> list[Check]:
 
 def programs(mill: Mill) -> Iterator[Check]:
     """Find Java, Redis and MySQL, if this configuration needs them."""
+    if not has_other_parts(mill.config, mill.placement):
+        return
     if mill.config.stream.metrics:
         java = find_java()
         if java is None:
@@ -147,10 +150,18 @@ def own_certificate(mill: Mill) -> Iterator[Check]:
         ca=str(folder / own.ca) if own.ca else None,
     )
     try:
-        checked_context(files, network.names)
+        checked_context(files, _net_names(mill))
     except WrongCertificate as error:
         key, found, expected = error.fault
         yield Check(CheckLevel.FAILED, f"network.{key}", f"found {found}, expected {expected}")
+
+
+def _net_names(mill: Mill) -> tuple[str, ...]:
+    """Return the names that clients of this machine's brokers dial."""
+    hosts, own = mill.config.cluster.hosts, mill.placement.broker
+    if hosts is None:
+        return mill.config.network.names
+    return (*([hosts[own]] if own is not None else []), *mill.config.network.names)
 
 
 def listen_address(mill: Mill) -> Iterator[Check]:
@@ -190,7 +201,7 @@ def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
 
     Its checksums are compared only if `check_sums` is true, because this is slower.
     """
-    if not mill.config.stream.metrics:
+    if not mill.config.stream.metrics or not has_other_parts(mill.config, mill.placement):
         return
     what, folder = "Spark's Kafka connector", mill.home.jars
     if check_sums:
@@ -210,7 +221,7 @@ def spark_master(mill: Mill) -> Iterator[Check]:
     one.
     """
     master = mill.config.stream.master
-    if not mill.config.stream.metrics:
+    if not mill.config.stream.metrics or not has_other_parts(mill.config, mill.placement):
         return
     try:
         ask_masters(master)
@@ -315,8 +326,8 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
     listen = mill.config.network.listen
     for part in mill.parts:
         for setting, port in part.ports:
-            is_open = setting == NET_SETTING or part.is_open
-            host = listen if is_open else mill.placement.bind_host
+            place = mill.placement
+            host = listen if part.is_open else listen_host(mill.config, place, setting)
             if port in leaving_out or not has_address(host):
                 continue
             what = f"port {port} ({setting}, for {part.name})"

@@ -6,11 +6,20 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
+from appliance.cli.enrol_broker import new_certificate, refuse_without_authority, write_private
 from appliance.cli.help_lines import group_of_commands
+from appliance.cli.join_command import read_file
 from appliance.cli.options import EnvelopeOption
-from appliance.mill.certificates import ShownCertificate, holders_of, renew, shown
+from appliance.mill.certificates import (
+    ShownCertificate,
+    holders_of,
+    local_holders,
+    renew,
+    shown,
+)
+from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
-from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say
+from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say, tell
 
 app = group_of_commands("The mill's own CA, and the certificates of its parts.")
 
@@ -45,14 +54,22 @@ def renew_certificates(
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Make new certificates for the parts, and the CA if there is none; works when stopped."""
+    """Make new certificates for the parts, and the CA if there is none; works when stopped.
+
+    The certificate of a broker on another host is written into a file for `cert install` there.
+    """
     mill, _ = context.load_mill()
-    holders = holders_of(mill.config)
+    refuse_without_authority(mill)
+    holders = local_holders(mill.home, mill.config)
+    everywhere = [one.part for one in holders_of(mill.config)]
+    others = [one for one in everywhere if one not in {one.part for one in holders}]
+    if part in others:
+        _write_for_another_host(mill, part, as_json)
+        return
     if not holders:
         raise CommandError(_no_holder(mill))
-    known = [one.part for one in holders]
-    if part is not None and part not in known:
-        raise CommandError(f"--for {part}: expected one of {', '.join(known)}", Exit.USAGE)
+    if part is not None and part not in everywhere:
+        raise CommandError(f"--for {part}: expected one of {', '.join(everywhere)}", Exit.USAGE)
     chosen = [one for one in holders if part in (None, one.part)]
     written = renew(mill.home, chosen, datetime.now(UTC))
     if as_json:
@@ -61,6 +78,59 @@ def renew_certificates(
     for path in written:
         out(str(path.relative_to(mill.home.folder)))
     say(f"wrote {counted(len(written), 'file')}; clients trust {mill.home.data / 'ca.pem'}")
+    for other in others if part is None else ():
+        say(f"{other} is on another host: `./millrace cert renew --for {other}` writes its file")
+
+
+def _write_for_another_host(mill: Mill, part: str, as_json: bool) -> None:
+    """Write a file with a new certificate for a broker of another host into this folder."""
+    from appliance.enrol.broker_file import encode_certificate
+
+    hosts = mill.config.cluster.hosts or {}
+    number = int(part.removeprefix(BROKER_PREFIX))
+    text = encode_certificate(new_certificate(mill, number))
+    path = write_private(None, f"{part}.cert", text)
+    words = (
+        f"wrote {path}; copy it to {hosts[number]} and type there\n"
+        f"  ./millrace cert install {path.name}\n"
+        "then delete it on both hosts: it has the key of the broker"
+    )
+    tell(words, "cert-renewed/1", [{"file": str(path)}], as_json)
+
+
+@app.command()
+def install(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="- for standard input.")],
+    as_json: EnvelopeOption = False,
+) -> None:
+    """Use the certificate that `cert renew --for` has written on the main host; no restart."""
+    from appliance.enrol import broker_host
+    from appliance.enrol.broker_file import parse_certificate
+    from appliance.enrol.envelope import JoinFileFault
+    from appliance.mill.hosts import HostRecord, read_record
+
+    try:
+        leaf = parse_certificate(read_file(file))
+    except JoinFileFault as error:
+        raise CommandError(f"{error}", Exit.USAGE) from None
+    home = context.home()
+    record = read_record(home)
+    if record is None:
+        raise CommandError(
+            "this host has not joined a mill on several hosts; on the main host `./millrace cert"
+            " renew` makes its certificate",
+            Exit.CONDITION,
+        )
+    if record != HostRecord(leaf.cluster_id, leaf.broker):
+        raise CommandError(
+            f"the file is for broker {leaf.broker} of cluster {leaf.cluster_id}, and this host has"
+            f" broker {record.broker} of cluster {record.cluster_id}",
+            Exit.CONDITION,
+        )
+    broker_host.refuse_leaf(leaf, datetime.now(UTC))
+    broker_host.install(home, leaf)
+    words = f"broker {leaf.broker} has the new certificate; delete the file"
+    tell(words, "cert-installed/1", {"broker": leaf.broker}, as_json)
 
 
 def _no_holder(mill: Mill) -> str:

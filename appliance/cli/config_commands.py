@@ -73,10 +73,11 @@ def _with_faults_of_spark(error: ConfigFaults) -> ConfigFaults:
     """Return the faults of a file with those that only Spark finds."""
     from appliance.cli.judging import judge_rest
     from appliance.config.sound import FaultyConfig
+    from appliance.mill.parts import Placement
 
     if not isinstance(error, FaultyConfig):
         return error
-    return judge_rest(error, context.home(), context.placement())
+    return judge_rest(error, context.home(), Placement(context.in_containers()))
 
 
 @app.command()

@@ -10,6 +10,7 @@ from appliance.mill.home import Home, find_home
 
 if TYPE_CHECKING:
     from appliance.config.load import LoadedConfig
+    from appliance.config.model import MillConfig
     from appliance.mill.parts import Placement
     from appliance.mill.settings import Mill
 
@@ -66,11 +67,12 @@ def not_answered(text: str) -> str:
     return f"{text}; {not_running()}"
 
 
-def placement() -> "Placement":
-    """Return the placement of the parts: on this machine, or in containers."""
-    from appliance.mill.parts import Placement
+def placement(at: Home, config: "MillConfig") -> "Placement":
+    """Return the placement of the parts: on this machine, or in containers. Raises
+    HostRecordFault."""
+    from appliance.mill.hosts import place
 
-    return Placement(in_containers=in_containers())
+    return place(at, config, in_containers=in_containers())
 
 
 def load_mill(at: Home | None = None) -> tuple["Mill", "LoadedConfig"]:
@@ -81,7 +83,7 @@ def load_mill(at: Home | None = None) -> tuple["Mill", "LoadedConfig"]:
     at = at or home()
     loaded = load(at.config_file, at.folder)
     digest = hashlib.sha256(loaded.data).hexdigest()
-    return Mill(at, loaded.config, placement(), digest), loaded
+    return Mill(at, loaded.config, placement(at, loaded.config), digest), loaded
 
 
 def mill_as_it_runs() -> "Mill":

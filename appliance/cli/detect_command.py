@@ -141,7 +141,8 @@ def _check(change: "ConfigEdit") -> None:
         say(f"expressions were not checked: {missing}")
         return
     digest = hashlib.sha256(change.after).hexdigest()
-    mill = Mill(change.home, change.loaded.config, context.placement(), digest)
+    config = change.loaded.config
+    mill = Mill(change.home, config, context.placement(change.home, config), digest)
     for note in judge(mill, change.loaded):
         say(note)
 

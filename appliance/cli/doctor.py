@@ -22,6 +22,7 @@ from appliance.checks import (
     changes,
     filling,
     growth,
+    hosts,
     joined_host,
     opened,
     startup,
@@ -88,6 +89,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from startup.redis_version(mill)
         yield from startup.connector_jars(mill, check_sums=True)
         yield from startup.spark_master(mill)
+        yield from hosts.rows(mill)
         yield from startup.data_ownership(mill)
         yield from startup.network(mill)
         yield _opened(mill)

@@ -1,4 +1,4 @@
-"""`millrace enrol`: let collectors on other hosts in, list them, and revoke them."""
+"""`millrace enrol`: let collectors and brokers on other hosts in; list and revoke collectors."""
 
 import time
 from collections import Counter
@@ -19,6 +19,7 @@ from appliance.cli.cluster import (
     emit,
     with_cluster,
 )
+from appliance.cli.enrol_broker import broker
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.errors import reason_of
@@ -37,6 +38,7 @@ TIMEOUT_S = 30.0
 NAMES_MAX = 5_000
 
 app = group_of_commands("Let other hosts in.")
+app.command()(broker)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 

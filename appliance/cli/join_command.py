@@ -1,4 +1,4 @@
-"""`millrace join`: make this host a collector of a mill, with a join file from there."""
+"""`millrace join`: make this host a collector or a broker of a mill, with a file from there."""
 
 import sys
 import time
@@ -39,7 +39,7 @@ def join(
     ] = False,
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Make this host a collector of a mill; after an interruption the same command goes on."""
+    """Make this host a collector or a broker of a mill; the same command continues."""
     if context.in_containers():
         raise CommandError("a host joins without containers", Exit.CONDITION)
     if file is not None and renew:
@@ -48,14 +48,21 @@ def join(
         raise CommandError("expected either --check or --renew", Exit.USAGE)
     if file is None and not (renew or check):
         raise CommandError(
-            "expected a join file; `millrace enrol collector NAME` at the mill writes it",
+            "expected a join file; `millrace enrol collector NAME` at the mill writes it,"
+            " and `millrace enrol broker N` that of a broker",
             Exit.USAGE,
         )
     from appliance.enrol.host_files import HostFiles
 
     files = HostFiles(context.home())
     if file is not None:
-        parsed = _read(file)
+        text = read_file(file)
+        if _is_of_a_broker(text):
+            from appliance.cli.join_broker import join_as_broker
+
+            join_as_broker(text, file, check=check, as_json=as_json)
+            return
+        parsed = _parsed(text)
         _refuse_other_mill(files, parsed)
         if check:
             _check_with_file(parsed, as_json)
@@ -71,9 +78,9 @@ def join(
             _renew(files, _configured_target(mill), known, as_json)
 
 
-def _read(file: str) -> "JoinFile":
-    """Read and check a join file. Raises CommandError, whose text shows nothing of the file."""
-    from appliance.enrol.join_file import JOIN_BYTES_MAX, JoinFileFault, check_time, parse
+def read_file(file: str) -> str:
+    """Return the text of a join file. Raises CommandError."""
+    from appliance.enrol.envelope import JOIN_BYTES_MAX
 
     try:
         if file == STDIN:
@@ -83,9 +90,29 @@ def _read(file: str) -> "JoinFile":
                 data = source.read(JOIN_BYTES_MAX)
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}", Exit.USAGE) from error
+    return data.decode("utf-8", "replace")
+
+
+def _is_of_a_broker(text: str) -> bool:
+    """Return True if a join file is that of a broker. Raises CommandError."""
+    from appliance.enrol.broker_file import BROKER
+    from appliance.enrol.envelope import JoinFileFault, kind_of
+
+    try:
+        return kind_of(text) == BROKER
+    except JoinFileFault as error:
+        raise CommandError(f"{error}", Exit.USAGE) from None
+
+
+def _parsed(text: str) -> "JoinFile":
+    """Return the join file of a collector. Raises CommandError, whose text shows nothing of the
+    file."""
+    from appliance.enrol.envelope import JoinFileFault
+    from appliance.enrol.join_file import check_time, parse
+
     now_ms = time.time_ns() // 1_000_000
     try:
-        found = parse(data.decode("utf-8", "replace"))
+        found = parse(text)
         check_time(found, now_ms, format_moment_ms(now_ms))
     except JoinFileFault as error:
         raise CommandError(f"{error}", Exit.USAGE) from None

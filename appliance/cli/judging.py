@@ -5,7 +5,7 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import LoadedConfig
 from appliance.config.sound import FaultyConfig
 from appliance.mill.home import Home
-from appliance.mill.parts import Placement
+from appliance.mill.parts import Placement, has_other_parts
 from appliance.mill.settings import Mill
 from appliance.output import say
 
@@ -17,6 +17,9 @@ def judge_expressions(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
     """
     from appliance.checks.stream_check import check_expressions
 
+    if not has_other_parts(mill.config, mill.placement):
+        # The stream runs on another host, which checks its metrics.
+        return ()
     with waiting("Spark checks the metrics"):
         return check_expressions(mill, loaded.document).notes
 
@@ -48,6 +51,8 @@ def judge(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
     from appliance.checks.definitions import check_definitions
 
     notes = judge_expressions(mill, loaded)
+    if not has_other_parts(mill.config, mill.placement):
+        return notes
     with waiting("asking MySQL what is counted"):
         check_definitions(mill, loaded.document)
     return notes

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance.checks import startup
+from appliance.checks import hosts, startup
 from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
@@ -138,7 +138,8 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     """
     home = mill.home
     control.ask(home.socket, {"command": "look"})
-    started = Mill(home, load(home.started_config, home.folder).config, mill.placement)
+    before = load(home.started_config, home.folder).config
+    started = Mill(home, before, context.placement(home, before))
     other = differences(started, mill)
     # A key that no part uses at its start changes no part, and the file must still be applied.
     has_changed = home.started_config.read_bytes() != loaded.data
@@ -165,7 +166,7 @@ def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | No
     """Refuse a file that the parts would reject, while they still run with the former
     configuration."""
     judge(mill, loaded)
-    found = [*startup.data_ownership(mill), *startup.network(mill)]
+    found = [*hosts.rows(mill), *startup.data_ownership(mill), *startup.network(mill)]
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
         found.extend(startup.ports(mill, leaving_out=ours))

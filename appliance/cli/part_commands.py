@@ -12,8 +12,8 @@ from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.launch.servers import write_container_files
 from appliance.mill.certificates import make_needed
-from appliance.mill.init import give, initialise, renew_readers, write_shipped_config
-from appliance.mill.parts import broker_ids
+from appliance.mill.host_secrets import initialise_mill
+from appliance.mill.init import give, renew_readers, write_shipped_config
 from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
 from appliance.output import CommandError, Exit, out, print_json, say
 
@@ -73,7 +73,7 @@ def init(
         say(f"wrote {context.home().config_file}")
     mill, _ = context.load_mill()
     owners = dict(_owner(text) for text in owner or [])
-    made = initialise(mill.home, broker_ids(mill.config))
+    made = initialise_mill(mill.home, mill.config, mill.placement)
     certificates = make_needed(mill.home, mill.config, datetime.now(UTC))
     secrets = mill.home.secrets
     names = [

@@ -128,7 +128,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "join": CommandEntry(
         "join_command",
         "join",
-        "Make this host a collector of a mill; after an interruption the same command goes on.",
+        "Make this host a collector or a broker of a mill; the same command continues.",
     ),
     "quota": CommandEntry("quota_commands", "app", "How much clients may send, read and ask."),
     "collector": CommandEntry("collector_commands", "app", "The collector and its files."),

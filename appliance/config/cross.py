@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from appliance.config.collecting import check_sinks
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
+from appliance.config.hosts import check_hosts, refuse_hosts
 from appliance.config.links import check_links, check_sinks_tls
 from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import check_network, is_loopback, refuse_network
@@ -42,6 +43,7 @@ def check_all(
         (_check_inputs, (("collector", "inputs"),)),
         (_check_sources, (("cluster", "bootstrap_servers"), ("collector",), ("topics",))),
         (check_network, (("network",), ("cluster", "bootstrap_servers"))),
+        (check_hosts, (("cluster",), ("network",))),
         (_check_ports, (("cluster", "brokers"),)),
         (check_sinks, (("cluster", "bootstrap_servers"), ("stream", "metrics"), ("sinks",))),
         (check_metrics, ()),
@@ -53,6 +55,8 @@ def check_all(
     if not _touch(wrong, (("sinks",),)):
         check_sinks_tls(config, document, home)
     checks.append((refuse_network, (("network",),)) if is_published else (_check_listen, ()))
+    if is_published:
+        checks.append((refuse_hosts, (("cluster", "hosts"),)))
     for check, needed in checks:
         if not _touch(wrong, needed):
             check(config, document)

@@ -15,6 +15,7 @@ from pydantic import (
     field_validator,
 )
 
+from appliance.config.cluster_hosts import Hosts
 from appliance.config.cluster_security import ClusterSecuritySection
 from appliance.config.faults import found_text
 from broker.controller.credentials import NAME_EXPECTED, USER_NAME
@@ -108,6 +109,12 @@ class ClusterSection(_FileModel):
         " file has 3. A list has the ids of three or more, see [more"
         " brokers](#more-brokers-or-other-ids)",
         examples=[3, [1, 2, 3, 4]],
+    )
+    hosts: Hosts = Field(
+        default=None,
+        description="the host of each bundled broker by its id, if they are on several machines."
+        " null: all on this machine",
+        examples=[{1: "mill-1.example.org", 2: "mill-2.example.org", 3: "mill-3.example.org"}],
     )
     bootstrap_servers: str | None = Field(
         default=None,
@@ -224,7 +231,8 @@ class NetworkSection(_FileModel):
     names: tuple[str, ...] = Field(
         default=(),
         description="the host names and IP addresses that clients dial. The first is advertised,"
-        " and certificates have all of them",
+        " and certificates have all of them. With `cluster.hosts` each broker advertises its host,"
+        " and these are further names",
         examples=[["mill.example.org"]],
     )
     login: Literal["users"] | None = Field(

@@ -37,15 +37,17 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def _leads_to_the_client(name: str) -> bool:
+def leads_to_the_client(name: str) -> bool:
     """Return True if a client that dials the name reaches its own machine (RFC 6761 §6.3)."""
     lower = name.lower()
     return is_loopback(lower) or lower.endswith(".localhost") or lower in LOCAL_NAMES
 
 
-def _is_host(name: str) -> bool:
-    if _address(name) is not None:
-        return True
+def is_dialled_host(name: str) -> bool:
+    """Return True if a client can dial the text as a host name or an IP address."""
+    address = _address(name)
+    if address is not None:
+        return not address.is_unspecified
     return len(name) <= HOST_LENGTH_MAX and all(map(_LABEL.fullmatch, name.split(".")))
 
 
@@ -60,8 +62,7 @@ def check_network(config: MillConfig, document: Document) -> None:
             document.add(("network", "open", index), found_text(name), expected)
     _check_listen(config, document)
     for index, name in enumerate(network.names):
-        address = _address(name)
-        if not _is_host(name) or (address is not None and address.is_unspecified):
+        if not is_dialled_host(name):
             expected = "a host name or an IP address that clients can dial, without a port"
             document.add(("network", "names", index), found_text(name), expected)
     for given, other in (("certificate", "key"), ("key", "certificate")):
@@ -77,7 +78,9 @@ def check_network(config: MillConfig, document: Document) -> None:
     if network.opens_kafka and config.cluster.bootstrap_servers is not None:
         expected = "[]: the brokers of cluster.bootstrap_servers are not this mill's"
         document.add(("network", "open"), f"[{KAFKA}]", expected)
-    elif network.open and not network.names:
+    elif network.open and not network.names and not (
+        config.cluster.hosts is not None and network.open == (KAFKA,)
+    ):
         document.add(
             ("network", "open"),
             f"[{', '.join(network.open)}] without network.names",
@@ -122,7 +125,8 @@ def _check_listen(config: MillConfig, document: Document) -> None:
             " or network.listen: 127.0.0.1"
         )
         document.add(("network", "login"), f"null {beside}", expected)
-    if network.names and _leads_to_the_client(network.names[0]):
+    # With hosts, each broker advertises its own host, and the names are further ones.
+    if config.cluster.hosts is None and network.names and leads_to_the_client(network.names[0]):
         document.add(
             ("network", "names", 0),
             f"{found_text(network.names[0])} {beside}",

@@ -13,18 +13,25 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.config.model import SERVERS, MillConfig, NetworkSection
+from appliance.config.model import SERVERS, MillConfig
 from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
 from appliance.mill.home import Home
+from appliance.mill.hosts import place, read_record
 from appliance.mill.init import FOLDER_MODE, read_secret
-from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, broker_names
+from appliance.mill.parts import (
+    BROKER_PREFIX,
+    LOOPBACK,
+    broker_ids,
+    has_other_parts,
+    local_broker_ids,
+    main_broker,
+)
 
 if TYPE_CHECKING:
     from appliance.mill.authority import KeyPair
 
 AUTHORITY = "ca"
-AUTHORITY_KEY = "ca.key"
 CERTIFICATE, KEY, TRUSTED = "tls.pem", "tls.key", "ca.pem"
 
 OWN_NAMES = (LOOPBACK, "localhost")
@@ -77,6 +84,8 @@ class ShownCertificate:
     """The reason why the file cannot be read. In this case there are no names and no end."""
     is_own: bool = False
     """True if the file is the user's own, so that only the user can replace it."""
+    main_host: str | None = None
+    """The host with the key of the CA, if that is another one."""
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until the certificate ends; negative if it has ended."""
@@ -91,6 +100,10 @@ class ShownCertificate:
         """A sentence that says what to do about a certificate that is due."""
         if self.is_own:
             return f"write a new one to {self.path}; the brokers use it without a restart"
+        if self.owner == CA_OWNER and self.main_host is not None:
+            return f"begin with another CA on {self.main_host}, and join this host again"
+        if self.main_host is not None:
+            return _elsewhere(self.owner, self.main_host)
         if self.owner == CA_OWNER:
             return (
                 f"move {self.path.parent} away, run `./millrace cert renew`,"
@@ -104,33 +117,37 @@ class ShownCertificate:
         return "`./millrace cert renew` makes a new one"
 
 
-def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
-    """Return the paths of a broker's certificate, key and CA, for its settings.
-
-    The user's own paths are relative to the mill's folder.
-    """
-    if network.tls.certificate is None or network.tls.key is None:
-        folder = home.part_secrets(broker)
-        return {
-            "certificate": str(folder / CERTIFICATE),
-            "key": str(folder / KEY),
-            "ca": str(folder / TRUSTED),
-        }
-    own = {"certificate": network.tls.certificate, "key": network.tls.key, "ca": network.tls.ca}
-    return {name: str(home.folder / path) if path else None for name, path in own.items()}
-
-
 def holders_of(config: MillConfig) -> tuple[Holder, ...]:
-    """Return the parts that can have a certificate of the mill's CA.
+    """Return the parts that can have a certificate of the mill's CA, on all hosts.
 
     The brokers are among them even if they do not need one yet, because `cert renew` makes theirs
-    before the mill is opened.
+    before the mill is opened. Brokers on several hosts show each other a certificate of the mill's
+    CA, also if clients see the user's own.
     """
-    names = config.network.names
-    brokers = () if config.network.tls.certificate is not None else broker_names(config)
+    names, hosts = config.network.names, config.cluster.hosts
+    needs_none = config.network.tls.certificate is not None and hosts is None
     return (
-        *(Holder(one, names, CertificateUse.BROKER) for one in brokers),
+        *(
+            Holder(
+                f"{BROKER_PREFIX}{number}",
+                (*([] if hosts is None else [hosts[number]]), *names),
+                CertificateUse.BROKER,
+            )
+            for number in (() if needs_none else broker_ids(config))
+        ),
         *(Holder(one, names) for one in SERVERS if one in config.network.open),
+    )
+
+
+def local_holders(home: Home, config: MillConfig) -> tuple[Holder, ...]:
+    """Return those of the holders that run on this machine."""
+    placement = place(home, config)
+    brokers = {f"{BROKER_PREFIX}{number}" for number in local_broker_ids(config, placement)}
+    has_others = has_other_parts(config, placement)
+    return tuple(
+        one
+        for one in holders_of(config)
+        if (one.part in brokers if one.use is CertificateUse.BROKER else has_others)
     )
 
 
@@ -146,7 +163,7 @@ def make_needed(home: Home, config: MillConfig, now: datetime) -> list[Path]:
     another CA, have ended, or do not have the configured names. Returns the files that were
     written. Raises CertificateFault.
     """
-    holders = [one for one in holders_of(config) if _needs(config, one)]
+    holders = [one for one in local_holders(home, config) if _needs(config, one)]
     if not holders:
         return []
     written: list[Path] = []
@@ -155,7 +172,28 @@ def make_needed(home: Home, config: MillConfig, now: datetime) -> list[Path]:
         due = [one for one in holders if _is_due(home, one, authority, now)]
     except OSError as error:
         raise CertificateFault(f"the certificates cannot be checked: {error}") from error
+    if due and (main := _main_host_elsewhere(home, config)) is not None:
+        raise CertificateFault(
+            f"the certificate of {due[0].part} is missing, has ended, or does not have the names of"
+            f" the configuration: {_elsewhere(due[0].part, main)}"
+        )
     return written + (renew(home, due, now) if due else [])
+
+
+def _main_host_elsewhere(home: Home, config: MillConfig) -> str | None:
+    """Return the main host, which has the key of the CA; None if it is this machine."""
+    hosts = config.cluster.hosts
+    if hosts is None or home.authority_key.exists() or read_record(home) is None:
+        return None
+    return hosts[main_broker(config)]
+
+
+def _elsewhere(part: str, main: str) -> str:
+    """Return what to do for a new certificate if the key of the CA is on another host."""
+    return (
+        f"`./millrace cert renew --for {part}` on {main} writes a file, and `./millrace cert"
+        " install FILE` here uses it"
+    )
 
 
 def _restore_copies(home: Home, holders: Sequence[Holder], written: list[Path]) -> bytes | None:
@@ -164,7 +202,7 @@ def _restore_copies(home: Home, holders: Sequence[Holder], written: list[Path]) 
     copies = [home.data / TRUSTED, *(home.part_secrets(one.part) / TRUSTED for one in holders)]
     certificate = home.secrets / AUTHORITY / TRUSTED
     source = next((path for path in (certificate, *copies) if path.exists()), None)
-    key = home.secrets / AUTHORITY / AUTHORITY_KEY
+    key = home.authority_key
     if source is None or (source == certificate and not key.exists() and _is_unused(home, source)):
         return None
     found = source.read_bytes()
@@ -207,7 +245,7 @@ def _is_due(home: Home, holder: Holder, authority: bytes | None, now: datetime) 
         return True
     # A certificate with a superfluous name still works. So it is replaced only if the key of the CA
     # is on this machine.
-    return found != wanted and (home.secrets / AUTHORITY / AUTHORITY_KEY).exists()
+    return found != wanted and home.authority_key.exists()
 
 
 def renew(home: Home, holders: Sequence[Holder], now: datetime) -> list[Path]:
@@ -216,33 +254,54 @@ def renew(home: Home, holders: Sequence[Holder], now: datetime) -> list[Path]:
     Returns the files that were written. A part that runs uses them for new connections. Raises
     CertificateFault.
     """
-    # Import this module only here. The import takes a tenth of a second, and few commands need it.
-    from appliance.mill.authority import LeafRequest, new_leaf
-
     written: list[Path] = []
     try:
-        organisation = _organisation(home, holders)
-        authority = _authority(home, organisation, now, written)
         for holder in holders:
-            request = LeafRequest(
-                holder.part,
-                organisation,
-                holder.all_names,
-                _days(holder),
-                is_client=holder.use is CertificateUse.BROKER,
-            )
-            leaf = new_leaf(authority, request, now)
+            authority, leaf = _signed(home, holder, now, written)
             folder = home.part_secrets(holder.part)
-            _write_copy(home, folder / TRUSTED, authority.certificate, written)
-            # Write the key first. Until the certificate is written too, the part keeps using the
-            # old pair.
-            for name, content in ((KEY, leaf.key), (CERTIFICATE, leaf.certificate)):
-                write_atomically(folder / name, content, mode=PRIVATE)
-                _give(folder / name, folder)
-                written.append(folder / name)
+            _write_copy(home, folder / TRUSTED, authority, written)
+            write_leaf(folder, leaf.certificate, leaf.key)
+            written += [folder / KEY, folder / CERTIFICATE]
     except (OSError, ValueError) as error:
         raise CertificateFault(f"no certificate was made: {error}") from error
     return written
+
+
+def leaf_for_another_host(home: Home, holder: Holder, now: datetime) -> tuple[bytes, "KeyPair"]:
+    """Return the CA's certificate, and a new certificate with its key for a broker of another host.
+
+    Nothing is written, unless there is no CA yet. Raises CertificateFault.
+    """
+    try:
+        return _signed(home, holder, now, [])
+    except (OSError, ValueError) as error:
+        raise CertificateFault(f"no certificate was made: {error}") from error
+
+
+def _signed(
+    home: Home, holder: Holder, now: datetime, written: list[Path]
+) -> tuple[bytes, "KeyPair"]:
+    # Import this module only here. The import takes a tenth of a second, and few commands need it.
+    from appliance.mill.authority import LeafRequest, new_leaf
+
+    organisation = _organisation(home, [holder])
+    authority = _authority(home, organisation, now, written)
+    request = LeafRequest(
+        holder.part,
+        organisation,
+        holder.all_names,
+        _days(holder),
+        is_client=holder.use is CertificateUse.BROKER,
+    )
+    return authority.certificate, new_leaf(authority, request, now)
+
+
+def write_leaf(folder: Path, certificate: bytes, key: bytes) -> None:
+    """Write a certificate and its key, the key first. Until the certificate is written too, the
+    part keeps using the old pair."""
+    for name, content in ((KEY, key), (CERTIFICATE, certificate)):
+        write_atomically(folder / name, content, mode=PRIVATE)
+        _give(folder / name, folder)
 
 
 def _organisation(home: Home, holders: Sequence[Holder]) -> str:
@@ -250,9 +309,10 @@ def _organisation(home: Home, holders: Sequence[Holder]) -> str:
 
     A mill without brokers of its own has none, and no broker looks at its certificates.
     """
-    brokers = [one.part for one in holders if one.use is CertificateUse.BROKER]
-    brokers += [path.parent.name for path in home.secrets.glob(f"{BROKER_PREFIX}*/cluster_id")]
-    return read_secret(home, f"{brokers[0]}/cluster_id") if brokers else DEFAULT_ORGANISATION
+    named = [one.part for one in holders if one.use is CertificateUse.BROKER]
+    present = [one.parent.name for one in home.secrets.glob(f"{BROKER_PREFIX}*/cluster_id")]
+    known = [*(one for one in named if one in present), *present, *named]
+    return read_secret(home, f"{known[0]}/cluster_id") if known else DEFAULT_ORGANISATION
 
 
 def _days(holder: Holder) -> int:
@@ -280,7 +340,7 @@ def _authority(home: Home, organisation: str, now: datetime, written: list[Path]
     from appliance.mill.authority import KeyPair, new_authority
 
     folder, public = home.secrets / AUTHORITY, home.data / TRUSTED
-    key, certificate = folder / AUTHORITY_KEY, folder / TRUSTED
+    key, certificate = home.authority_key, folder / TRUSTED
     if key.exists():
         kept = next((path for path in (certificate, public) if path.exists()), None)
         if kept is None:
@@ -310,17 +370,19 @@ def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
 
     If the configuration names files of the user's own for the brokers, return these too.
     """
-    own, holders = config.network.tls, holders_of(config)
-    found: list[ShownCertificate] = []
+    own, found = config.network.tls, []
     if own.certificate is not None:
         named = [(CA_OWNER, own.ca), ("brokers", own.certificate)]
-        shown_own = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
-        found = [replace(one, is_own=True) for one in shown_own]
-        if not holders:
-            return found
-    places = [(CA_OWNER, home.secrets / AUTHORITY / TRUSTED)]
+        mine = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
+        found = [replace(one, is_own=True) for one in mine]
+    holders = local_holders(home, config)
+    if own.certificate is not None and not holders:
+        return found
+    main = _main_host_elsewhere(home, config)
+    places = [(CA_OWNER, home.data / TRUSTED if main else home.secrets / AUTHORITY / TRUSTED)]
     places += [(one.part, home.part_secrets(one.part) / CERTIFICATE) for one in holders]
-    return [*found, *(_shown(owner, path) for owner, path in places if path.exists())]
+    of_mill = [_shown(owner, path) for owner, path in places if path.exists()]
+    return found + [replace(one, main_host=main) for one in of_mill]
 
 
 def _shown(owner: str, path: Path) -> ShownCertificate:

@@ -46,6 +46,16 @@ class Home:
         return self.data / "secrets"
 
     @property
+    def authority_key(self) -> Path:
+        """The key of the mill's CA. If the brokers are on several hosts, only one host has it."""
+        return self.secrets / "ca" / "ca.key"
+
+    @property
+    def host_record(self) -> Path:
+        """The record of the broker as which this host has joined a mill on several hosts."""
+        return self.secrets / "host.json"
+
+    @property
     def run(self) -> Path:
         """The folder with records of running processes, and their configuration."""
         return self.data / "run"

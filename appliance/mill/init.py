@@ -27,6 +27,9 @@ LOGIN_SECRET = "login_secret"
 """The secret from which brokers make the salts of unknown users. It is the same for all brokers."""
 
 MYSQL, REDIS = "mysql", "redis"
+ENTRY_PASSWORD = "mill/password"
+"""The password of the mill's own parts for brokers on several hosts."""
+
 MYSQL_USERS = ("root", "mill", "reader")
 READERS = "readers"
 """The folder with the passwords of the readers on other machines, one for each server."""
@@ -54,8 +57,11 @@ class CreatedSecrets:
     names: tuple[str, ...]
 
 
-def initialise(home: Home, broker_ids: Iterable[int]) -> CreatedSecrets:
-    """Create the ids and secrets that are missing."""
+def initialise(
+    home: Home, broker_ids: Iterable[int], *, has_entry_user: bool = False
+) -> CreatedSecrets:
+    """Create the ids and secrets that are missing. `has_entry_user` is true if the mill's own parts
+    log in to its brokers."""
     made: list[str] = []
     parts = [f"broker-{number}" for number in broker_ids]
     folders = [*parts, "collector", "stream", "monitor", "mysql", "redis"]
@@ -74,6 +80,9 @@ def initialise(home: Home, broker_ids: Iterable[int]) -> CreatedSecrets:
     for name in ("password", "monitor"):
         _create(home, f"redis/{name}", _new_password(), made)
     _create(home, "monitor/admin", _new_password(), made)
+    if has_entry_user:
+        _make_folder((home.secrets / ENTRY_PASSWORD).parent, FOLDER_MODE)
+        _create(home, ENTRY_PASSWORD, _new_password(), made)
     for copy, original in COPIES.items():
         _create(home, copy, read_secret(home, original), made)
     return CreatedSecrets(tuple(made))

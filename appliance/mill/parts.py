@@ -11,12 +11,19 @@ from enum import StrEnum
 from appliance.config.model import MillConfig
 from appliance.config.replication import REPLICAS
 from monitor.config.settings import split_address
+from protocol.security.address import bracketed
 
 BROKER_PREFIX = "broker-"
 """The beginning of a broker's part name, before its node id."""
 
 NET_SETTING = "ports.net"
 """The setting of the ports of the brokers' listener with TLS."""
+LINK_SETTING = "ports.broker"
+"""The setting of the ports of the brokers' listener for each other."""
+
+ENTRY_USER = "mill"
+"""The user as which the mill's own parts enter brokers on several hosts."""
+ENTRY_MECHANISM = "SCRAM-SHA-512"
 
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
@@ -78,6 +85,9 @@ class Placement:
     """The placement of the parts: as child processes on this machine, or each in a container."""
 
     in_containers: bool = False
+    broker: int | None = None
+    """The broker of this machine if the brokers are on several hosts (`cluster.hosts`); None if
+    this machine is none of the hosts."""
 
     @property
     def bind_host(self) -> str:
@@ -92,6 +102,30 @@ class Placement:
 def broker_ids(config: MillConfig) -> tuple[int, ...]:
     """Return the ids of the bundled brokers; empty if the mill uses an existing cluster."""
     return config.cluster.broker_ids if config.cluster.bootstrap_servers is None else ()
+
+
+def local_broker_ids(config: MillConfig, placement: Placement) -> tuple[int, ...]:
+    """Return the ids of the bundled brokers that run on this machine."""
+    ids = broker_ids(config)
+    return ids if config.cluster.hosts is None else tuple(n for n in ids if n == placement.broker)
+
+
+def main_broker(config: MillConfig) -> int:
+    """Return the broker beside which all other parts run, if the brokers are on several hosts."""
+    return config.cluster.broker_ids[0]
+
+
+def has_other_parts(config: MillConfig, placement: Placement) -> bool:
+    """Return True if the parts that are not brokers run on this machine."""
+    return config.cluster.hosts is None or placement.broker == main_broker(config)
+
+
+def listen_host(config: MillConfig, placement: Placement, setting: str) -> str:
+    """Return the address on which the port of a setting is opened."""
+    is_open = setting == NET_SETTING or (
+        setting == LINK_SETTING and config.cluster.hosts is not None
+    )
+    return config.network.listen if is_open else placement.bind_host
 
 
 def broker_names(config: MillConfig) -> tuple[str, ...]:
@@ -122,10 +156,21 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
     """Return the bootstrap servers for the mill's own parts."""
     if config.cluster.bootstrap_servers is not None:
         return config.cluster.bootstrap_servers
+    if config.cluster.hosts is not None:
+        return ",".join(net_addresses(config).values())
     return ",".join(
         f"{placement.host_of(f'{BROKER_PREFIX}{number}')}:{config.ports.mill + number - 1}"
         for number in broker_ids(config)
     )
+
+
+def net_addresses(config: MillConfig) -> dict[int, str]:
+    """Return `host:port` of the listener with logins of each broker, if they are on several
+    hosts."""
+    return {
+        number: f"{bracketed(host)}:{config.ports.net + number - 1}"
+        for number, host in (config.cluster.hosts or {}).items()
+    }
 
 
 def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int]]:
@@ -133,6 +178,9 @@ def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int
     ids = broker_ids(config)
     if len(ids) == 1:
         return {}
+    if config.cluster.hosts is not None:
+        hosts = config.cluster.hosts
+        return {number: (hosts[number], config.ports.broker + number - 1) for number in ids}
     return {
         number: (placement.host_of(f"{BROKER_PREFIX}{number}"), config.ports.broker + number - 1)
         for number in ids
@@ -154,7 +202,12 @@ def status_ports(config: MillConfig) -> dict[str, int]:
 
 
 def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:
-    """Return the parts in the order in which they start."""
+    """Return the parts of this machine in the order in which they start.
+
+    If the brokers are on several hosts, every host but the main one has only its broker.
+    """
+    if not has_other_parts(config, placement):
+        return tuple(_brokers(config, placement))
     found = [*_servers(config, placement), *_brokers(config, placement)]
     ports = config.ports
     if config.collector.inputs:
@@ -206,7 +259,9 @@ def _servers(config: MillConfig, placement: Placement) -> list[Part]:
 
 def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
     ids = broker_ids(config)
-    settings = ["broker_status", "host", "mill"]
+    settings = ["broker_status", "host"]
+    if config.cluster.hosts is None:
+        settings.append("mill")
     if len(ids) > 1:
         settings.append("broker")
     if config.network.opens_kafka:
@@ -228,7 +283,7 @@ def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
             ),
             takes_turns=len(ids) > 1,
         )
-        for number in ids
+        for number in local_broker_ids(config, placement)
     ]
 
 

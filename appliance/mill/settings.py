@@ -10,28 +10,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.config.model import MillConfig, Scalar
-from appliance.config.replication import replication_settings
 from appliance.machine.java import JavaRuntime, find_java
-from appliance.mill.certificates import tls_files
+from appliance.mill.broker_settings import settings_of_broker
 from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
-from appliance.mill.init import LOGIN_SECRET, read_secret
+from appliance.mill.init import ENTRY_PASSWORD, read_secret
 from appliance.mill.parts import (
-    BROKER_PREFIX,
-    LOOPBACK,
+    ENTRY_MECHANISM,
+    ENTRY_USER,
     Part,
     Placement,
     ProbeKind,
     bootstrap_servers,
-    first_voters,
     monitor_port,
     parts_of,
-    voters,
 )
 from appliance.mill.sinks import READER, SINK_USER, revealed, settings_of_sinks
-from appliance.mill.voter_folders import joins_cluster
-from broker.config import SASL_SSL, SSL, check_topic_settings, topic_settings_text
-from protocol.security.acl import USER_PREFIX
+from appliance.mill.tls_paths import client_trust
+from broker.config import check_topic_settings, topic_settings_text
 from stream.spark.jars import jar_paths
 
 WISH = (sys.executable, "-m", "appliance", "--config")
@@ -78,72 +74,13 @@ def settings_for(mill: Mill, part: str) -> dict[str, Any]:
     return makers[room_of(part)](mill, part)
 
 
+def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
+    return settings_of_broker(mill.home, mill.config, mill.placement, part)
+
+
 def encode_settings(settings: dict[str, Any]) -> bytes:
     """Encode the settings for the descriptor."""
     return json.dumps(settings, separators=(",", ":")).encode()
-
-
-def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
-    """Return one broker's settings. A broker of a cluster also has a listener for the other
-    brokers, and their addresses."""
-    number = int(part.removeprefix(BROKER_PREFIX))
-    cluster, ports, bind = mill.config.cluster, mill.config.ports, mill.placement.bind_host
-    index = number - 1
-    host = mill.placement.host_of(part)
-    listeners = {
-        # Programs outside of the mill reach every broker at an address of this machine.
-        "HOST": _listener(bind, ports.host + index, LOOPBACK),
-        "MILL": _listener(bind, ports.mill + index, host),
-    }
-    others = voters(mill.config, mill.placement)
-    joins = bool(others) and joins_cluster(mill.home, mill.config, number)
-    if not joins:
-        # The brokers in these settings form a new cluster. The brokers of an existing cluster find
-        # each other in the cluster's log.
-        first = {*first_voters(mill.config), number}
-        others = {one: where for one, where in others.items() if one in first}
-    if others:
-        listeners["BROKER"] = _listener(bind, ports.broker + index, host)
-    network = mill.config.network
-    if network.opens_kafka:
-        protocol = SSL if network.login is None else SASL_SSL
-        advertised = {"advertised_host": network.names[0], "security_protocol": protocol}
-        net = _listener(network.listen, ports.net + index, host)
-        listeners["NET"] = {**net, **advertised}
-    return {
-        "part": part,
-        "node_id": number,
-        "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
-        "log_dir": str(mill.home.part_data(part)),
-        "listeners": listeners,
-        "rack": cluster.racks[cluster.broker_ids.index(number)] if cluster.racks else None,
-        "tls": tls_files(mill.home, network, part) if network.opens_kafka else None,
-        "login_secret": read_secret(mill.home, f"{part}/{LOGIN_SECRET}") if network.login else None,
-        "joins": joins,
-        "voters": {
-            str(node_id): {"host": where[0], "port": where[1]} for node_id, where in others.items()
-        },
-        "status": {"host": bind, "port": ports.broker_status + index},
-        "settings": {
-            **replication_settings(len(cluster.broker_ids)),
-            **(super_users(mill.config) if network.login else {}),
-            **cluster.settings,
-        },
-    }
-
-
-def super_users(config: MillConfig) -> dict[str, str]:
-    """Return the broker setting for the users that may do everything."""
-    return {"super.users": ";".join(f"{USER_PREFIX}{one}" for one in config.security.super_users)}
-
-
-def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:
-    return {
-        "host": bind,
-        "port": port,
-        "advertised_host": advertised_host,
-        "advertised_port": port,
-    }
 
 
 def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
@@ -224,8 +161,17 @@ def security_settings(mill: Mill) -> dict[str, Any] | None:
     """Return `cluster.security` with absolute paths; None if the cluster is entered without TLS.
 
     If the password is in a file of its own, the settings have only its path, so a changed password
-    restarts no part.
+    restarts no part. If the mill's own brokers are on several hosts, its parts enter them as a user
+    of their own.
     """
+    if mill.config.cluster.hosts is not None:
+        return {
+            "ca": client_trust(mill.home, mill.config.network),
+            "user": ENTRY_USER,
+            "password": None,
+            "password_file": str(mill.home.secrets / ENTRY_PASSWORD),
+            "mechanism": ENTRY_MECHANISM,
+        }
     stated = mill.config.cluster.security
     if stated is None:
         return None

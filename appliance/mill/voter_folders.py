@@ -5,8 +5,8 @@ can compare the stored voters with the configuration before it starts anything. 
 this check when it starts.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from appliance.config.model import MillConfig
@@ -14,6 +14,7 @@ from appliance.dump.folder import METADATA
 from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX, broker_ids, first_voters
 from broker.cluster.snapshots import SnapshotFiles
+from broker.config import BROKER_LISTENER
 from broker.quorum.snapshot import SnapshotId
 from broker.storage.disk import OsDisk
 from broker.storage.errors import DiskError
@@ -25,6 +26,8 @@ class StoredVoters:
 
     snapshot_id: SnapshotId
     ids: tuple[int, ...]
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """The hosts at which the voters reach each other, by id."""
 
 
 def stored_voters(folder: Path) -> StoredVoters | None:
@@ -41,7 +44,13 @@ def stored_voters(folder: Path) -> StoredVoters | None:
     if newest is None:
         return None
     ids = tuple(sorted(key.node_id for key in newest.voters))
-    return StoredVoters(newest.snapshot_id, ids) if ids else None
+    hosts = {
+        voter.key.node_id: one.host
+        for voter in newest.voters.voters
+        for one in voter.endpoints
+        if one.name == BROKER_LISTENER
+    }
+    return StoredVoters(newest.snapshot_id, ids, hosts) if ids else None
 
 
 def newest_voters(home: Home, ids: Iterable[int]) -> StoredVoters | None:

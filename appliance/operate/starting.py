@@ -6,13 +6,14 @@ import sys
 import time
 from datetime import UTC, datetime
 
+from appliance.checks import hosts
 from appliance.checks.startup import Check, before_start
 from appliance.config.load import digest_of
 from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import EDITED_VARIABLE
-from appliance.mill.init import initialise, renew_readers
-from appliance.mill.parts import broker_ids
+from appliance.mill.host_secrets import initialise_mill
+from appliance.mill.init import renew_readers
 from appliance.mill.settings import Mill
 from appliance.operate.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
 from appliance.supervisor import control
@@ -39,9 +40,9 @@ def start(mill: Mill, data: bytes) -> None:
     home = mill.home
     # Parts without a supervisor still use ports, so end them before the ports are checked.
     end_leftovers(home)
-    if faults := before_start(mill):
+    if faults := [*hosts.refusals(mill), *before_start(mill)]:
         raise StartRefused(faults)
-    initialise(home, broker_ids(mill.config))
+    initialise_mill(home, mill.config, mill.placement)
     make_needed(home, mill.config, datetime.now(UTC))
     renew_readers(home, mill.config.network.open)
     home.run.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,10 @@ from appliance.errors import Failure
 from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import Home
-from appliance.mill.init import initialise, renew_readers
-from appliance.mill.parts import Part, Placement, broker_ids
+from appliance.mill.host_secrets import initialise_mill
+from appliance.mill.hosts import place
+from appliance.mill.init import renew_readers
+from appliance.mill.parts import Part
 from appliance.mill.settings import Mill
 from appliance.supervisor.changes import differences
 from collector.config.reloading import later_keys as later_collector_keys
@@ -133,9 +135,11 @@ class ConfigFollower:
                 "example because it was saved in the meantime: run the command again"
             )
         found = load_bytes(data, file, self._home.folder).config
-        wanted = Mill(self._home, found, Placement())
-        started = Mill(self._home, load(copy, self._home.folder).config, Placement())
-        initialise(self._home, broker_ids(wanted.config))
+        placement = place(self._home, found)
+        wanted = Mill(self._home, found, placement)
+        before = load(copy, self._home.folder).config
+        started = Mill(self._home, before, place(self._home, before))
+        initialise_mill(self._home, found, placement)
         make_needed(self._home, wanted.config, datetime.now(UTC))
         renew_readers(self._home, wanted.config.network.open)
         what = differences(started, wanted)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, Field
 
+from appliance.config import hosts as config_hosts
 from appliance.config.load import load_text
 from appliance.mill.home import CODE
 from sinks.values import Measure
@@ -180,6 +181,9 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
     match label:
         case "MillConfig":
             return given
+        case "appliance.ClusterSection" if key == "hosts":
+            network = {"open": ["kafka"], "listen": "0.0.0.0", "login": "users"}
+            return {"cluster": {"brokers": 3, **given}, "network": network}
         case "appliance.ClusterSection":
             return {"cluster": {**(ELSEWHERE if key == "security" else {}), **given}}
         case "ClusterSecuritySection":
@@ -242,7 +246,10 @@ def examples() -> Iterator[tuple[str, str, Any]]:
 
 
 @pytest.mark.parametrize(("label", "key", "value"), list(examples()))
-def test_each_example_passes_the_check(label: str, key: str, value: Any, tmp_path: Path) -> None:
+def test_each_example_passes_the_check(
+    label: str, key: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_hosts, "IS_OFFERED", True)
     (tmp_path / "data" / "secrets").mkdir(parents=True)
     new_test_authority(tmp_path)
     for name in ("my-mysql", "webhook-token", "cluster"):

@@ -9,15 +9,9 @@ import zlib
 
 import pytest
 
+from appliance.enrol.envelope import JOIN_BYTES_MAX, JoinFileFault
 from appliance.enrol.host_config import config_text
-from appliance.enrol.join_file import (
-    CA_CHARS_MAX,
-    JOIN_BYTES_MAX,
-    JoinFileFault,
-    check_time,
-    encode,
-    parse,
-)
+from appliance.enrol.join_file import CA_CHARS_MAX, check_time, encode, parse
 from tests.unit.appliance.enrol.kit import CANARY, ENDS_MS, join_file
 
 

@@ -1,0 +1,116 @@
+"""The checks of a mill whose brokers are on several hosts: is this machine one of them, and does
+its data folder belong to the cluster of these hosts?"""
+
+from collections.abc import Iterator
+
+from appliance.checks.startup import Check, CheckLevel
+from appliance.machine.processes import addresses_of_this_machine
+from appliance.mill.hosts import is_this_machine, read_record, resolved
+from appliance.mill.init import read_meta_properties
+from appliance.mill.parts import BROKER_PREFIX, main_broker
+from appliance.mill.settings import Mill
+from appliance.mill.voter_folders import newest_voters
+
+WHAT = "cluster.hosts"
+OF_ONE_MACHINE = ("127.0.0.1", BROKER_PREFIX)
+"""How the addresses of voters begin if all brokers are on one machine, bare or in containers."""
+
+
+def refusals(mill: Mill) -> list[Check]:
+    """Return the reasons for which the mill must not start on this machine."""
+    return [one for one in rows(mill) if one.level is CheckLevel.FAILED]
+
+
+def rows(mill: Mill) -> Iterator[Check]:
+    """Check this machine, its data folders and the names of the hosts."""
+    hosts = mill.config.cluster.hosts
+    yield from _stored_hosts(mill)
+    if hosts is None:
+        return
+    own = mill.placement.broker
+    if own is None:
+        yield _unknown_machine(mill)
+        return
+    yield Check(CheckLevel.OK, WHAT, f"this machine is {hosts[own]}, with broker {own}")
+    for number, host in hosts.items():
+        name = f"{BROKER_PREFIX}{number}"
+        folder = mill.home.part_data(name)
+        if number != own and read_meta_properties(folder / "meta.properties"):
+            yield Check(
+                CheckLevel.FAILED,
+                f"data folder {folder}",
+                f"it has the data of broker {number}, and cluster.hosts says that {host} has them",
+                "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
+                " remove cluster.hosts; or move the folder away if it is an old copy",
+            )
+        if not any(True for _ in resolved(host)):
+            yield Check(
+                CheckLevel.WARNING,
+                f"{WHAT}.{number}",
+                f"the name {host} does not resolve on this machine",
+                "write it into DNS, or into /etc/hosts of each host",
+            )
+
+
+def _unknown_machine(mill: Mill) -> Check:
+    """Return the fault that this machine is none of the hosts, or has not joined."""
+    hosts = mill.config.cluster.hosts or {}
+    first = main_broker(mill.config)
+    record = read_record(mill.home)
+    if record is not None:
+        return Check(
+            CheckLevel.FAILED,
+            WHAT,
+            f"this host has joined as broker {record.broker}, and cluster.hosts has no such broker",
+            "write the hosts as they were when this host joined",
+        )
+    for number, host in hosts.items():
+        if is_this_machine(host):
+            return Check(
+                CheckLevel.FAILED,
+                WHAT,
+                f"this machine is {host}, the host of broker {number}, and has not joined",
+                f"type `./millrace enrol broker {number}` on {hosts[first]}, copy the file here,"
+                " and type `./millrace join FILE`",
+            )
+    known = ", ".join(addresses_of_this_machine()) or "127.0.0.1"
+    return Check(
+        CheckLevel.FAILED,
+        WHAT,
+        f"none of {', '.join(hosts.values())} is this machine, which has {known}",
+        f"correct cluster.hosts, or let the name of the main host, {hosts[first]}, lead to this"
+        " machine (/etc/hosts); every other host joins with `./millrace join FILE`",
+    )
+
+
+def _stored_hosts(mill: Mill) -> Iterator[Check]:
+    """Compare the hosts with those that the brokers of the cluster know for each other.
+
+    The cluster's log has them since its first start, and nothing changes them there.
+    """
+    hosts = mill.config.cluster.hosts
+    ids = mill.config.cluster.broker_ids
+    known = None if mill.config.cluster.bootstrap_servers else newest_voters(mill.home, ids)
+    for number, stored in known.hosts.items() if known is not None else ():
+        if hosts is None:
+            if stored.startswith(OF_ONE_MACHINE):
+                continue
+            found, remedy = "none", "write cluster.hosts as it was"
+        elif number in hosts and hosts[number] != stored:
+            found = hosts[number]
+            remedy = (
+                "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
+                " remove cluster.hosts"
+                if stored.startswith(OF_ONE_MACHINE)
+                else "write the name back, and let DNS or /etc/hosts lead it to another address:"
+                " the brokers of a cluster know each other by these names"
+            )
+        else:
+            continue
+        yield Check(
+            CheckLevel.FAILED,
+            f"{mill.home.edited_config}: {WHAT}",
+            f"{found} for broker {number}, which the cluster knows as {stored}",
+            remedy,
+        )
+        return

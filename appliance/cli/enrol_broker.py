@@ -1,0 +1,132 @@
+"""`millrace enrol broker`: write the join file with which another host runs one of the brokers."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
+from appliance.errors import reason_of
+from appliance.machine.files import PRIVATE, write_atomically
+from appliance.output import CommandError, Exit, tell
+
+if TYPE_CHECKING:
+    from appliance.enrol.broker_file import BrokerCertificate
+    from appliance.mill.settings import Mill
+
+
+def broker(
+    number: Annotated[int, typer.Argument(metavar="N", help="The broker, such as 2.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for the join file; default: this one.")
+    ] = None,
+    as_json: EnvelopeOption = False,
+) -> None:
+    """Write a join file, with which another host runs broker N (cluster.hosts)."""
+    from appliance.checks.hosts import refusals
+    from appliance.enrol.broker_file import SECTIONS, BrokerFile, encode_broker
+    from appliance.mill.certificates import make_needed
+    from appliance.mill.host_secrets import initialise_mill
+    from appliance.mill.init import ENTRY_PASSWORD, LOGIN_SECRET, read_secret
+    from appliance.mill.parts import BROKER_PREFIX, main_broker
+    from protocol.status import VERSION
+
+    mill, loaded = context.load_mill()
+    hosts = refuse_wrong_host(mill, number)
+    if failed := refusals(mill):
+        raise CommandError(str(failed[0]), Exit.CONDITION)
+    initialise_mill(mill.home, mill.config, mill.placement)
+    make_needed(mill.home, mill.config, datetime.now(UTC))
+    own = f"{BROKER_PREFIX}{main_broker(mill.config)}"
+    found = BrokerFile(
+        leaf=new_certificate(mill, number),
+        version=VERSION,
+        main_host=hosts[main_broker(mill.config)],
+        login_secret=read_secret(mill.home, f"{own}/{LOGIN_SECRET}"),
+        password=read_secret(mill.home, ENTRY_PASSWORD),
+        sections={
+            name: loaded.document.root[name] for name in SECTIONS if loaded.document.root.get(name)
+        },
+    )
+    path = write_private(out, f"broker-{number}.join", encode_broker(found))
+    text = (
+        f"wrote {path}, for one host: copy it to {hosts[number]} and type there\n"
+        f"  millrace join {path.name}\n"
+        "  ./millrace up\n"
+        "then delete it on both hosts: it has the key of the broker. If two hosts use it, the"
+        " cluster accepts only one of them at a time as the broker"
+    )
+    data = {"broker": number, "host": hosts[number], "file": str(path)}
+    tell(text, "enrol-broker/1", data, as_json)
+
+
+def refuse_wrong_host(mill: "Mill", number: int) -> dict[int, str]:
+    """Return the hosts. Raises CommandError unless this is the main host, and another host has the
+    broker."""
+    from appliance.mill.parts import main_broker
+
+    config = mill.config
+    if config.cluster.hosts is None:
+        raise CommandError(
+            "the brokers of this mill are on one machine: write the host of each broker into"
+            " cluster.hosts first (docs/howto/three-hosts.md)",
+            Exit.CONDITION,
+        )
+    hosts, main = dict(config.cluster.hosts), main_broker(config)
+    if number not in hosts:
+        known = ", ".join(map(str, hosts))
+        raise CommandError(f"found broker {number}, expected one of {known}", Exit.USAGE)
+    refuse_without_authority(mill)
+    if number == main:
+        raise CommandError(
+            f"broker {number} runs on the main host, which has its files: type `./millrace up`"
+            " there",
+            Exit.USAGE,
+        )
+    return hosts
+
+
+def refuse_without_authority(mill: "Mill") -> None:
+    """Raise CommandError if the key of the mill's CA is on another host."""
+    from appliance.mill.parts import has_other_parts, main_broker
+
+    hosts = mill.config.cluster.hosts
+    if hosts is not None and not has_other_parts(mill.config, mill.placement):
+        main = hosts[main_broker(mill.config)]
+        raise CommandError(
+            f"the key of the CA is on the main host, {main}: type this command there",
+            Exit.CONDITION,
+        )
+
+
+def new_certificate(mill: "Mill", number: int) -> "BrokerCertificate":
+    """Return a new certificate for a broker of another host. Raises CertificateFault."""
+    from appliance.enrol.broker_file import BrokerCertificate
+    from appliance.mill.certificates import holders_of, leaf_for_another_host
+    from appliance.mill.init import read_secret
+    from appliance.mill.parts import BROKER_PREFIX, main_broker
+
+    part = f"{BROKER_PREFIX}{number}"
+    [holder] = [one for one in holders_of(mill.config) if one.part == part]
+    ca, leaf = leaf_for_another_host(mill.home, holder, datetime.now(UTC))
+    own = f"{BROKER_PREFIX}{main_broker(mill.config)}"
+    return BrokerCertificate(
+        cluster_id=read_secret(mill.home, f"{own}/cluster_id"),
+        broker=number,
+        certificate=leaf.certificate.decode(),
+        key=leaf.key.decode(),
+        ca=ca.decode(),
+    )
+
+
+def write_private(folder: Path | None, name: str, text: str) -> Path:
+    """Write a file that only its owner may read. Raises CommandError."""
+    path = (Path.cwd() if folder is None else folder) / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode(), mode=PRIVATE)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {reason_of(error)}") from error
+    return path

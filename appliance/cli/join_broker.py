@@ -1,0 +1,98 @@
+"""`millrace join` with the join file of a broker: make this host a host of the mill."""
+
+import socket
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from appliance.cli import context
+from appliance.output import CommandError, Exit, say, tell
+
+if TYPE_CHECKING:
+    from appliance.config.model import MillConfig
+
+STDIN = "-"
+DIAL_S = 3.0
+"""The time in seconds within which another host must accept a connection (`join --check`)."""
+
+
+def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
+    """Write the files of this host, or only check whether the others can be reached. Raises
+    CommandError."""
+    from appliance.enrol import broker_host
+    from appliance.enrol.broker_file import parse_broker
+    from appliance.enrol.envelope import JoinFileFault
+    from protocol.status import VERSION
+
+    try:
+        found = parse_broker(text)
+    except JoinFileFault as error:
+        raise CommandError(f"{error}", Exit.USAGE) from None
+    if found.version != VERSION:
+        raise CommandError(
+            f"the main host runs millrace {found.version}, and this host has {VERSION}: all brokers"
+            " run one version",
+            Exit.CONDITION,
+        )
+    home, leaf = context.home(), found.leaf
+    config = broker_host.checked_config(home, found)
+    broker_host.refuse_leaf(leaf, datetime.now(UTC))
+    broker_host.refuse_other_mill(home, leaf)
+    is_present = broker_host.is_config_present(home, config)
+    if check:
+        _check(config, leaf.broker, as_json)
+        return
+    replaces = not is_present and home.config_file.exists()
+    broker_host.write_files(home, found, with_config=not is_present)
+    words = [f"this host is the host of broker {leaf.broker}, beside {found.main_host}"]
+    if replaces:
+        words.append(f"{home.config_file} was the shipped file, and is that of this host now")
+    if file != STDIN:
+        words.append(f"delete {file}: it has the key of broker {leaf.broker}")
+    if config.network.tls.certificate is not None:
+        words.append(f"copy the files of network.tls into {home.folder}")
+    words.append("then type")
+    words.append("  ./millrace up")
+    data = {
+        "broker": leaf.broker,
+        "cluster_id": leaf.cluster_id,
+        "config_written": not is_present,
+    }
+    tell("\n".join(words), "join-broker/1", data, as_json)
+
+
+def _check(config: "MillConfig", own: int, as_json: bool) -> None:
+    """Report which other hosts can be reached from here. End with code 5 if one cannot."""
+    from appliance.mill.parts import Placement, voters
+
+    reasons: dict[int, str | None] = {}
+    for number, address in voters(config, Placement(broker=own)).items():
+        if number != own:
+            reasons[number] = _fault_of(address)
+    data = {
+        "broker": own,
+        "hosts": [{"broker": number, "reason": reason} for number, reason in reasons.items()],
+    }
+    lost = {number: reason for number, reason in reasons.items() if reason is not None}
+    text = "the join file is valid, and nothing was changed"
+    tell(text, "join-broker-check/1", data, as_json)
+    for number, reason in lost.items():
+        say(
+            f"millrace: broker {number} cannot be reached from this host: {reason}; check"
+            " cluster.hosts, that the mill runs there, and that no firewall closes the port"
+        )
+    if lost:
+        raise typer.Exit(Exit.UNREACHABLE)
+
+
+def _fault_of(address: tuple[str, int]) -> str | None:
+    """Return why this host cannot connect to an address; None if it can."""
+    host, port = address
+    try:
+        socket.create_connection(address, DIAL_S).close()
+    except socket.gaierror:
+        return f"the name {host} does not resolve"
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or 'no answer'}"
+    return None

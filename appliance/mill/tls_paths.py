@@ -1,0 +1,39 @@
+"""The files with which a broker proves its identity to clients and to other brokers, and the CA
+that clients trust.
+
+This module only computes paths.
+"""
+
+from appliance.config.model import NetworkSection
+from appliance.mill.certificates import CERTIFICATE, KEY, TRUSTED
+from appliance.mill.home import Home
+
+
+def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
+    """Return the paths of a broker's certificate, key and CA, for its settings.
+
+    The user's own paths are relative to the mill's folder.
+    """
+    if network.tls.certificate is None or network.tls.key is None:
+        return dict(link_files(home, broker))
+    own = {"certificate": network.tls.certificate, "key": network.tls.key, "ca": network.tls.ca}
+    return {name: str(home.folder / path) if path else None for name, path in own.items()}
+
+
+def link_files(home: Home, broker: str) -> dict[str, str]:
+    """Return the paths of the files that the mill's own CA has made for a broker. Brokers show them
+    to each other."""
+    folder = home.part_secrets(broker)
+    return {
+        "certificate": str(folder / CERTIFICATE),
+        "key": str(folder / KEY),
+        "ca": str(folder / TRUSTED),
+    }
+
+
+def client_trust(home: Home, network: NetworkSection) -> str | None:
+    """Return the file with the CA that clients of the listener NET trust; None: the CAs of this
+    machine."""
+    if network.tls.certificate is None:
+        return str(home.data / TRUSTED)
+    return None if network.tls.ca is None else str(home.folder / network.tls.ca)

@@ -1,0 +1,41 @@
+"""A mill on three hosts, for unit tests: its file, its folders, and which host this machine is."""
+
+from pathlib import Path
+
+from appliance.config.load import load_text
+from appliance.mill.home import Home, find_home
+from appliance.mill.hosts import HostRecord, place, write_record
+from appliance.mill.settings import Mill
+
+HOSTS = {1: "mill-1.example.org", 2: "mill-2.example.org", 3: "mill-3.example.org"}
+STATED = "hosts: {1: mill-1.example.org, 2: mill-2.example.org, 3: mill-3.example.org}"
+OPEN = "network: {open: [kafka], listen: 0.0.0.0, login: users}"
+TEXT = f"cluster: {{brokers: 3, {STATED}}}\n{OPEN}\n"
+LOCAL = TEXT.replace(STATED, "hosts: {1: 127.0.0.1, 2: 127.0.0.2, 3: 127.0.0.3}")
+"""The same mill with loopback addresses, which are those of this machine."""
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def home_of(folder: Path) -> Home:
+    return find_home({"MILLRACE_HOME": str(folder)})
+
+
+def joined(folder: Path, broker: int) -> None:
+    """Write the record of a host that has joined."""
+    home = home_of(folder)
+    home.secrets.mkdir(parents=True, exist_ok=True)
+    write_record(home, HostRecord(CLUSTER_ID, broker))
+
+
+def has_authority(folder: Path) -> None:
+    """Write the key of a CA, as the main host has it."""
+    place = home_of(folder).secrets / "ca"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "ca.key").write_text("key")
+
+
+def mill(folder: Path, text: str = TEXT) -> Mill:
+    home = home_of(folder)
+    config = load_text(text, "mill.yaml", folder, {}).config
+    return Mill(home, config, place(home, config))
