@@ -92,6 +92,9 @@ class End(Enum):
     """The address cannot be reached at present."""
     UNRESOLVED = auto()
     """The host name cannot be resolved."""
+    UNSUPPORTED = auto()
+    """A request was not sent, because the peer speaks no version of it that this side speaks. The
+    link is not affected."""
 
 
 class Link(Protocol):

@@ -85,7 +85,7 @@ class DecompressionTooLarge(CorruptBatch):
 
 class EncodeError(Exception):
     """A message cannot be encoded in the requested version. The cause is a bug in Millrace, never
-    bad input.
+    bad input, unless the version depends on the receiver (`broker/cluster/orders`).
     """
 
 

@@ -24,7 +24,6 @@ from broker.sessions.peers import LinkKind, Peers
 from broker.world import End, Jobs, World
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
-from protocol.messages.api import ApiKey
 from protocol.messages.replica_report import ReplicaReportRequest, ReplicaReportResponse
 
 logger = logging.getLogger(__name__)
@@ -34,8 +33,6 @@ ANSWER_MS_MAX = 1_000
 
 WARNING_INTERVAL_MS = 10_000
 """The interval in milliseconds of the warning that names the brokers that have not answered."""
-
-REPORT_VERSION = ApiKey.REPLICA_REPORT.valid_versions[-1]
 
 Voters = tuple[ReplicaKey, ...]
 
@@ -141,7 +138,6 @@ class BirthDriver:
             node_id,
             LinkKind.QUICK,
             request_by(self._report),
-            REPORT_VERSION,
             self._world.clock.monotonic_ms() + ANSWER_MS_MAX,
             answered,
             failed,

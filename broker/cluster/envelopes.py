@@ -1,21 +1,20 @@
 """Packs requests and their answers into envelopes (KIP-590), in which one broker forwards them.
 
-This module is pure. A request is forwarded in its latest version, whatever version the client uses.
+This module is pure. A request is forwarded in a version that both brokers speak, whatever version
+the client uses.
 The envelope has the client's address, because the active controller applies the client's limits,
 and the user, because the controller decides what the user may do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from struct import Struct
-from types import MappingProxyType
 from typing import Any
 
 from protocol.errors import ApiError, ErrorCode, WireError
-from protocol.messages.api import ApiKey, request_class, response_class
+from protocol.messages.api import FORWARDED, ApiKey, request_class, response_class
 from protocol.messages.headers import (
     decode_request_header,
     decode_response_header,
@@ -30,31 +29,6 @@ USER = "User"
 """The type of every principal in an envelope."""
 
 _VERSION = Struct(">h")
-
-FORWARDED: Mapping[int, ApiKey] = MappingProxyType(
-    {
-        int(key): key
-        for key in (
-            ApiKey.CREATE_TOPICS,
-            ApiKey.DELETE_TOPICS,
-            ApiKey.CREATE_PARTITIONS,
-            ApiKey.ALTER_CONFIGS,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            ApiKey.ELECT_LEADERS,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            ApiKey.DESCRIBE_QUORUM,
-            ApiKey.UNREGISTER_BROKER,
-            ApiKey.UPDATE_FEATURES,
-            ApiKey.ADD_RAFT_VOTER,
-            ApiKey.REMOVE_RAFT_VOTER,
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-            ApiKey.ALTER_CLIENT_QUOTAS,
-            ApiKey.CREATE_ACLS,
-            ApiKey.DELETE_ACLS,
-        )
-    }
-)
-"""The requests that an envelope may contain. Only the active controller can answer them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +47,11 @@ class OpenedEnvelope:
     user: str | None = None
 
 
-def packed(order: Message, host: str | None, user: str | None = None) -> EnvelopeRequest:
-    """Return the envelope that forwards a request. `host` and `user` are as in
+def packed(
+    order: Message, version: int, host: str | None, user: str | None = None
+) -> EnvelopeRequest:
+    """Return the envelope that forwards a request in a version. `host` and `user` are as in
     `OpenedEnvelope`."""
-    version = ApiKey(order.api_key).valid_versions[-1]
     frame = encode_request(order, version, 0, None)
     # The envelope has a field for the size of its content, so leave out the size in front of the
     # frame.
@@ -91,19 +66,21 @@ def opened(envelope: EnvelopeRequest) -> OpenedEnvelope:
     """Decode an envelope.
 
     Raises ApiError INVALID_REQUEST if the envelope is malformed or its request may not be
-    forwarded.
+    forwarded, and UNSUPPORTED_VERSION for an unknown version of the request.
     """
     try:
         header, position = decode_request_header(envelope.request_data)
-        key = FORWARDED.get(header.request_api_key)
-        version = header.request_api_version
-        if key is None or version not in key.valid_versions:
+        number, version = header.request_api_key, header.request_api_version
+        if number not in FORWARDED:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
-                (
-                    f"the envelope has a request with API key {header.request_api_key}, which "
-                    "brokers do not forward"
-                ),
+                (f"the envelope has a request with API key {number}, which brokers do not forward"),
+            )
+        key = ApiKey(number)
+        if version not in FORWARDED[key]:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the envelope has {key.name} version {version}, which is not served",
             )
         order, _ = request_class(key).decode(bytes(envelope.request_data), version, position)
         user = _user(envelope.request_principal)
@@ -119,12 +96,12 @@ def packed_answer(response: Message, to: OpenedEnvelope) -> EnvelopeResponse:
     return EnvelopeResponse(response_data=frame[SIZE_BYTES:])
 
 
-def opened_answer(envelope: EnvelopeResponse, order: Message) -> Any:
-    """Return the answer to a forwarded request; None if the envelope has only an error code."""
+def opened_answer(envelope: EnvelopeResponse, order: Message, version: int) -> Any:
+    """Return the answer to a request that was forwarded in a version; None if the envelope has only
+    an error code."""
     if envelope.error_code or envelope.response_data is None:
         return None
     key = ApiKey(order.api_key)
-    version = key.valid_versions[-1]
     frame = bytes(envelope.response_data)
     _, position = decode_response_header(frame, key, version)
     response, _ = response_class(key).decode(frame, version, position)

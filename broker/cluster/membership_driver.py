@@ -32,7 +32,6 @@ from broker.sessions.dispatch import refusal
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import End, World
 from protocol.errors import ApiError
-from protocol.messages.api import ApiKey
 from protocol.messages.membership import (
     AlterPartitionRequest,
     BrokerHeartbeatRequest,
@@ -148,7 +147,6 @@ class MembershipDriver:
     def ask_controller(
         self,
         request: Message,
-        version: int,
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
@@ -158,13 +156,12 @@ class MembershipDriver:
         The answer can be NOT_CONTROLLER. `failed` gets UNRESOLVED if no leader is known. The caller
         must wait a while before it repeats a request.
         """
-        self._ask(self._leader_id, request, version, answered, failed)
+        self._ask(self._leader_id, request, answered, failed)
 
     def _ask(
         self,
         node_id: int,
         request: Message,
-        version: int,
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
@@ -175,9 +172,7 @@ class MembershipDriver:
             world.soon(self._ask_here, request, answered)
         else:
             deadline_ms = world.clock.monotonic_ms() + ANSWER_TIMEOUT_MS
-            self._peers.ask(
-                node_id, LinkKind.CONTROL, request, version, deadline_ms, answered, failed
-            )
+            self._peers.ask(node_id, LinkKind.CONTROL, request, deadline_ms, answered, failed)
 
     def _ask_here(self, request: Message, answered: Callable[[Any], None]) -> None:
         def refused(error: ApiError) -> None:
@@ -246,13 +241,7 @@ class MembershipDriver:
             is_late = end is End.TIMED_OUT
             self._perform(self._membership.failed(number, is_late, self._now_ms()))
 
-        self._ask(
-            node_id,
-            message,
-            ApiKey(message.api_key).valid_versions[-1],
-            partial(self._answered, number),
-            failed,
-        )
+        self._ask(node_id, message, partial(self._answered, number), failed)
 
     def _answered(self, number: int, answer: Any) -> None:
         self._perform(self._membership.answered(number, answer, self._now_ms()))

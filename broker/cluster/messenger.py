@@ -70,7 +70,7 @@ class LinkMessenger:
 
     def send(self, send: Send) -> None:
         """Send a request to another node."""
-        message, version = quorum_wire.encode_request(send.request)
+        message = quorum_wire.encode_request(send.request)
 
         def answered(answer: Any) -> None:
             self._answered(send, answer)
@@ -82,7 +82,6 @@ class LinkMessenger:
             send.node_id,
             kind_of(send),
             message,
-            version,
             self._clock.monotonic_ms() + send.timeout_ms,
             answered,
             failed,

@@ -29,8 +29,7 @@ from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.topics import own_topic
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import End, World
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.api import ApiKey
+from protocol.errors import ApiError, EncodeError, ErrorCode
 from protocol.messages.membership import EnvelopeResponse, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.topics import (
@@ -170,8 +169,20 @@ class OrderForwarder:
         elif isinstance(one.message, AllocateProducerIdsRequest):
             self._ask(leader_id, LinkKind.CONTROL, one.message, one, self._answered)
         else:
-            envelope = packed(one.message, one.waiter.host, one.waiter.user)
-            self._ask(leader_id, LinkKind.ORDERS, envelope, one, self._opened)
+            self._forward(leader_id, one)
+
+    def _forward(self, leader_id: int, one: _PendingOrder) -> None:
+        version = self._peers.version_for(leader_id, one.message.api_key)
+        if version is None:
+            self._refuse_version(one)
+            return
+        try:
+            envelope = packed(one.message, version, one.waiter.host, one.waiter.user)
+        except EncodeError:
+            # The order has a field of a later version than the controller understands.
+            self._refuse_version(one)
+            return
+        self._ask(leader_id, LinkKind.ORDERS, envelope, one, partial(self._opened, version))
 
     def _decide_here(self, one: _PendingOrder) -> None:
         def reply(answer: Any) -> None:
@@ -208,14 +219,15 @@ class OrderForwarder:
                 return
             if end in NEVER_ASKED:
                 self._try_later(one)
+            elif end is End.UNSUPPORTED:
+                self._refuse_version(one)
             else:
                 self._lost(one)
 
-        version = ApiKey(message.api_key).valid_versions[-1]
-        self._peers.ask(leader_id, kind, message, version, one.deadline_ms, heard, failed)
+        self._peers.ask(leader_id, kind, message, one.deadline_ms, heard, failed)
 
-    def _opened(self, one: _PendingOrder, envelope: EnvelopeResponse) -> None:
-        response = opened_answer(envelope, one.message)
+    def _opened(self, version: int, one: _PendingOrder, envelope: EnvelopeResponse) -> None:
+        response = opened_answer(envelope, one.message, version)
         if response is None:
             self._not_decided(one, ErrorCode(envelope.error_code))
         else:
@@ -253,6 +265,10 @@ class OrderForwarder:
         one.try_number += 1
         one.asked_id = NO_NODE
         self._world.later(RETRY_MS, partial(self._try, one))
+
+    def _refuse_version(self, one: _PendingOrder) -> None:
+        text = "the controller runs another release, which speaks no common version of the order"
+        self._refuse(one, ApiError(ErrorCode.UNSUPPORTED_VERSION, text))
 
     def _refuse(self, one: _PendingOrder, error: ApiError) -> None:
         self._end(one)

@@ -35,29 +35,24 @@ from protocol.types import NO_NODE
 from protocol.wire.records import iterate_batches
 from protocol.wire.schema import Message
 
-VOTE_VERSION = 2
-EPOCH_VERSION = 1
-FETCH_VERSION = 18
-SNAPSHOT_VERSION = 1
-
 
 class MalformedAnswer(WireError):
     """An answer that does not consist of one partition of the metadata log."""
 
 
-def encode_request(request: Request) -> tuple[Message, int]:
-    """Return the message for a request, and its version."""
+def encode_request(request: Request) -> Message:
+    """Return the message for a request."""
     match request:
         case Vote():
-            return _vote(request), VOTE_VERSION
+            return _vote(request)
         case BeginQuorumEpoch():
-            return _begin(request), EPOCH_VERSION
+            return _begin(request)
         case EndQuorumEpoch():
-            return _end(request), EPOCH_VERSION
+            return _end(request)
         case Fetch():
-            return _fetch(request), FETCH_VERSION
+            return _fetch(request)
         case FetchSnapshot():
-            return _fetch_snapshot(request), SNAPSHOT_VERSION
+            return _fetch_snapshot(request)
 
 
 def _vote(vote: Vote) -> messages.VoteRequest:

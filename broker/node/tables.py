@@ -32,8 +32,10 @@ from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
 from broker.interbroker.quorum import quorum_handlers
 from broker.interbroker.transactions import MarkerHandler
+from broker.interbroker.versions import version_handlers
 from broker.node.parts import BrokerParts
 from broker.sessions.dispatch import Handler
+from broker.sessions.versions import OWN_VERSIONS
 from protocol.messages.api import ApiKey
 
 
@@ -147,7 +149,11 @@ def _of_cluster(parts: BrokerParts) -> dict[ApiKey, Handler]:
 
 def quorum_table(messenger: LinkMessenger, birth: BirthDriver) -> Mapping[ApiKey, Handler]:
     """Return the handlers that other brokers need before a cluster can begin."""
-    return {**quorum_handlers(messenger), ApiKey.REPLICA_REPORT: birth.asked}
+    return {
+        **quorum_handlers(messenger),
+        **version_handlers(OWN_VERSIONS),
+        ApiKey.REPLICA_REPORT: birth.asked,
+    }
 
 
 def controller_table(metadata: Metadata, liveness: LivenessDriver) -> Mapping[ApiKey, Handler]:

@@ -1,14 +1,14 @@
 """Builds a follower's Fetch request.
 
 This module is pure. Between brokers, topics are named by id, and the sender names its incarnation
-by its broker epoch. So only the newest version of Fetch is used (decision 0031).
+by its broker epoch. So brokers use only versions of Fetch that clients are not offered
+(decision 0031).
 """
 
 from __future__ import annotations
 
 from broker.replication.follower_session import FollowerIdentity
 from broker.replication.follower_steps import FetchPlan
-from protocol.messages.api import BETWEEN_BROKERS, ApiKey
 from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -17,8 +17,6 @@ from protocol.messages.fetch import (
     ReplicaState,
 )
 from protocol.types import Uuid
-
-FETCH_VERSION = BETWEEN_BROKERS[ApiKey.FETCH][-1]
 
 MAX_WAIT_MS = 500
 """`replica.fetch.wait.max.ms`: the longest time that a leader waits for new records."""

@@ -18,7 +18,7 @@ from broker.alarm import Alarm
 from broker.metadata.features import LEVEL_4_0_IV2
 from broker.replicas.copies import Copies
 from broker.replicas.fetch_source import FetchSource
-from broker.replicas.fetching import CATCH_UP_BYTES, FETCH_VERSION, MAX_BYTES, fetch_request
+from broker.replicas.fetching import CATCH_UP_BYTES, MAX_BYTES, fetch_request
 from broker.replicas.follower_logs import FollowerLogs, FollowerPorts
 from broker.replicas.replica import Replica
 from broker.replicas.replica_listener import BaseReplicaListener
@@ -250,7 +250,6 @@ class Followers(BaseReplicaListener):
             source.leader,
             source.kind,
             fetch_request(plan, self._me, self._directory_id, BYTES_MAX[source.kind]),
-            FETCH_VERSION,
             now_ms + REQUEST_MS_MAX,
             partial(self._answered, source, plan.request_id),
             partial(self._failed, source, plan.request_id),

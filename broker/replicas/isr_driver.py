@@ -21,7 +21,6 @@ from broker.replication.isr import IsrProposal
 from broker.sessions.peer import Answered, Failed
 from broker.world import End, World
 from protocol.errors import ErrorCode
-from protocol.messages.api import BETWEEN_BROKERS, ApiKey
 from protocol.messages.membership import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
@@ -31,8 +30,6 @@ from protocol.messages.membership import (
 )
 from protocol.types import Uuid
 from protocol.wire.schema import Message
-
-ALTER_PARTITION_VERSION = BETWEEN_BROKERS[ApiKey.ALTER_PARTITION][-1]
 
 LOOK_MS = 500
 """The interval in milliseconds at which leaders check whether followers have fallen behind. It is a
@@ -45,9 +42,7 @@ class AskController(Protocol):
     """The function that sends a request to the active controller. Exactly one callback is called,
     once, later."""
 
-    def __call__(
-        self, request: Message, version: int, answered: Answered, failed: Failed
-    ) -> object:
+    def __call__(self, request: Message, answered: Answered, failed: Failed) -> object:
         """Send the request. It fails after a timeout, or if no active controller is known."""
 
 
@@ -132,7 +127,6 @@ class IsrDriver:
         )
         self._ask_controller(
             request,
-            ALTER_PARTITION_VERSION,
             partial(self._answered, gathered),
             partial(self._failed, gathered),
         )

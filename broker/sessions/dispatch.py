@@ -15,6 +15,7 @@ from broker.metrics.metrics import Metrics
 from broker.metrics.times import ApiTimes, RequestTiming
 from broker.sessions.call import Call, RequestingSession
 from broker.sessions.pipeline import Slot
+from broker.sessions.versions import shown
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
 from protocol.log import escape
 from protocol.messages.api import ApiKey, request_class, response_class
@@ -90,8 +91,11 @@ class Dispatcher:
     def _refuse_version(self, call: Call) -> None:
         if call.api_key != _API_VERSIONS:
             client = escape(call.client_id or "")
+            entry = self._table.get(call.api_key)
+            served = "" if entry is None else f", only {shown(entry[0])}"
             raise UnknownVersion(
-                f"API key {call.api_key} version {call.version} is not served (client '{client}')"
+                f"API key {call.api_key} version {call.version} is not served{served} "
+                f"(client '{client}')"
             )
         call.version = 0
         versions = ApiKey.API_VERSIONS.valid_versions

@@ -18,6 +18,8 @@ from enum import Enum
 from functools import partial
 
 from broker.sessions.peer import Answered, CorrelationIds, Failed, Peer
+from broker.sessions.peer_versions import PeerVersions
+from broker.sessions.versions import OWN_VERSIONS, Versions
 from broker.world import Address, Cancel, End, World
 from protocol.types import Uuid
 from protocol.wire.schema import Message
@@ -113,12 +115,15 @@ class Peers:
         client_id: str,
         voters: Mapping[int, Address],
         on_end: OnEnd = _no_listener,
+        versions: Versions = OWN_VERSIONS,
     ) -> None:
         """`voters` has the configured addresses. They are used until a registration names another
-        address. `on_end` is called when a link ends, before its requests fail."""
+        address. `on_end` is called when a link ends, before its requests fail. `versions` has the
+        ranges of the requests of this broker."""
         self._world = world
         self._client_id = client_id
         self._ids = CorrelationIds()
+        self._versions = PeerVersions(world, self._ids, client_id, versions)
         self._voters = dict(voters)
         self._named: Callable[[int], Address | None] = lambda node_id: None
         self._on_end = on_end
@@ -198,26 +203,42 @@ class Peers:
         node_id: int,
         kind: LinkKind,
         request: Message,
-        version: int,
         deadline_ms: int,
         answered: Answered,
         failed: Failed,
     ) -> int:
         """Send a request on the node's link of this kind, as in `Peer.ask`.
 
-        It fails with UNRESOLVED if no address of the node is known, and with CLOSED after `close`.
+        It goes in the highest version that both brokers speak. It fails with UNRESOLVED if no
+        address of the node is known, with UNSUPPORTED if there is no common version, and with
+        CLOSED after `close`.
         """
         address = self.address_of(node_id)
         if self._is_closed or address is None:
             self._world.soon(failed, End.CLOSED if self._is_closed else End.UNRESOLVED)
             return self._ids.take()
-        line = self._lines.setdefault((node_id, kind), _PeerLine())
-        peer = line.peer or self._begin(node_id, kind, line)
-        return peer.ask(request, version, deadline_ms, answered, failed)
+        version = self._versions.choose(node_id, request.api_key)
+        if version is None:
+            # Wait as for a lost link, because the caller can repeat the request at once.
+            self._world.later(REDIAL_MS_MAX, partial(failed, End.UNSUPPORTED))
+            number = self._ids.take()
+        else:
+            line = self._lines.setdefault((node_id, kind), _PeerLine())
+            peer = line.peer or self._begin(node_id, kind, line)
+            number = peer.ask(request, version, deadline_ms, answered, failed)
+        # The link of the request is dialled first.
+        self._versions.learn(node_id, address)
+        return number
+
+    def version_for(self, node_id: int, key: int) -> int | None:
+        """Return the version in which a node now gets a request from this broker; None if the
+        brokers have none in common."""
+        return self._versions.choose(node_id, key)
 
     def close(self) -> None:
         """Close all links, and connect no more. Open requests fail with CLOSED."""
         self._is_closed = True
+        self._versions.close()
         for node_id in sorted({node_id for node_id, _ in self._lines}):
             self._drop(node_id)
 
@@ -260,6 +281,7 @@ class Peers:
         self._on_end(node_id, kind, end)
 
     def _drop(self, node_id: int) -> None:
+        self._versions.forget(node_id)
         for key in [key for key in self._lines if key[0] == node_id]:
             # The next link gets a new entry, so it connects at once.
             line = self._lines.pop(key)

@@ -20,7 +20,6 @@ from broker.sessions.peers import LinkKind, Peers
 from broker.shards.markers import FENCED, TxnMarker
 from broker.world import End, World
 from protocol.errors import ErrorCode
-from protocol.messages.api import BETWEEN_BROKERS, ApiKey
 from protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -28,8 +27,6 @@ from protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from protocol.types import TopicPartition
-
-MARKERS_VERSION = BETWEEN_BROKERS[ApiKey.WRITE_TXN_MARKERS][-1]
 
 ANSWER_MS_MAX = 1_500
 """The timeout of a request with markers.
@@ -139,7 +136,6 @@ class MarkerSender:
             node_id,
             LinkKind.MARKERS,
             _request(asked.values()),
-            MARKERS_VERSION,
             self._world.clock.monotonic_ms() + ANSWER_MS_MAX,
             partial(self._answered, node_id, line, asked),
             partial(self._failed, node_id, line, asked),

@@ -14,7 +14,6 @@ from broker.sessions.peers import LinkKind, Peers
 from broker.shards.transactions import TxnCoordinator
 from broker.world import Clock, End
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.api import BETWEEN_BROKERS, ApiKey
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -22,8 +21,6 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnTransaction,
 )
 from protocol.types import TopicPartition
-
-VERIFY_VERSION = BETWEEN_BROKERS[ApiKey.ADD_PARTITIONS_TO_TXN][-1]
 
 VERIFY_MS_MAX = 1_000
 """The longest wait for a coordinator's answer. After this time the client must try again.
@@ -111,7 +108,6 @@ class ClusterVerifier(LocalVerifier):
             self._transactions.coordinator_id(owner.transactional_id),
             LinkKind.QUICK,
             AddPartitionsToTxnRequest(transactions=[transaction]),
-            VERIFY_VERSION,
             self._clock.monotonic_ms() + VERIFY_MS_MAX,
             lambda answer: answered(_codes(answer)),
             failed,

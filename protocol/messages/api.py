@@ -196,7 +196,35 @@ BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.WRITE_TXN_MARKERS: ApiKey.WRITE_TXN_MARKERS.valid_versions,
     }
 )
-"""The versions of requests between brokers of one release, on the listener BROKER."""
+"""The versions of requests between brokers, on the listener BROKER.
+
+Every broker with which this release can form a cluster must understand the first version of each
+range, because brokers use it until they know each other's ranges. The last version can be raised
+in any release.
+"""
+
+FORWARDED: Mapping[ApiKey, range] = MappingProxyType(
+    {
+        ApiKey.CREATE_TOPICS: range(7, 8),
+        ApiKey.DELETE_TOPICS: range(6, 7),
+        ApiKey.CREATE_ACLS: range(3, 4),
+        ApiKey.DELETE_ACLS: range(3, 4),
+        ApiKey.ALTER_CONFIGS: range(2, 3),
+        ApiKey.CREATE_PARTITIONS: range(3, 4),
+        ApiKey.ELECT_LEADERS: range(2, 3),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: range(1, 2),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: range(1, 2),
+        ApiKey.ALTER_CLIENT_QUOTAS: range(1, 2),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: range(1),
+        ApiKey.DESCRIBE_QUORUM: range(2, 3),
+        ApiKey.UPDATE_FEATURES: range(1, 2),
+        ApiKey.UNREGISTER_BROKER: range(1),
+        ApiKey.ADD_RAFT_VOTER: range(1, 2),
+        ApiKey.REMOVE_RAFT_VOTER: range(1),
+    }
+)
+"""The requests of clients that brokers forward in an Envelope, with their versions there. Only the
+active controller can answer them. The rule for the first version is the same as above."""
 
 SERVED: Mapping[ApiKey, range] = MappingProxyType(
     {key: key.valid_versions for key in _MODULES if key not in UNSERVED}

@@ -27,6 +27,7 @@ PURE = {
         "cluster/voter_orders",
         "real/handshakes",
         "real/tls_engine",
+        "sessions/versions",
         "alarm",
         "budget",
         "purgatory",

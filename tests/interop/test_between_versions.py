@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from protocol.messages.api import BETWEEN_BROKERS, FORWARDED, ApiKey
 from protocol.messages.membership import BrokerRegistrationRequest, DamagedTopic
 from tests.harness import ROOT
 from tests.harness.released import released_code
@@ -80,6 +81,45 @@ def without_new_tags(present: Any, released: Any) -> Any:
     is_flexible, fields = present
     tags = {tag for _, _, tag, _ in released[1]}
     return [is_flexible, [one for one in fields if one[2] is None or one[2] in tags]]
+
+
+RANGES = """
+import json
+from protocol.messages.api import BETWEEN_BROKERS, DECLARED
+from broker.cluster.envelopes import PASSED_ON
+print(json.dumps([
+    {key.name: list(versions) for key, versions in BETWEEN_BROKERS.items()},
+    {key.name: list(key.valid_versions) for key in PASSED_ON.values()},
+]))
+"""
+
+NEVER_FORWARDED = {
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+}
+"""Orders that need a level which no cluster with a broker of 1.0.0-rc1 has."""
+
+
+def test_a_broker_of_1_0_0_rc1_understands_the_first_version_of_each_request(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """It does not answer ApiVersions on this listener, so it gets the first versions only."""
+    code = released_code(tmp_path_factory.mktemp("released"))
+    done = subprocess.run(
+        [sys.executable, "-c", RANGES], cwd=code, capture_output=True, text=True, check=True
+    )
+    between, forwarded = json.loads(done.stdout)
+    for key, versions in BETWEEN_BROKERS.items():
+        assert versions[0] in between[key.name], key
+    sent = FORWARDED.keys() - NEVER_FORWARDED
+    assert {key.name for key in sent} == forwarded.keys()
+    for key in sent:
+        assert FORWARDED[key][0] in forwarded[key.name], key
 
 
 READ = """

@@ -170,7 +170,8 @@ def one_session_has_a_partition_at_a_time() -> None:
         cluster, third = returning("one session", batches=12)
         for _ in range(400):
             cluster.run_for(2, write_every_ms=2)
-        assert link_of(third, COPIED) is LinkKind.DATA
+        third.world.job_ms_by_name.clear()
+        until(cluster, lambda: link_of(third, COPIED) is LinkKind.DATA)
         cluster.heal()
 
 
@@ -204,7 +205,7 @@ def a_switch_reports_no_start_that_is_not_durable() -> None:
     moves to DATA. The leader must not count that log start offset as durable, because DeleteRecords
     would then be answered too early."""
     with small_answers():
-        cluster, third = returning("start", batches=30)
+        cluster, third = returning("start 2", batches=30)
         leader = cluster.nodes[1]
         replica = leader.find(COPIED)
         assert replica is not None

@@ -16,7 +16,6 @@ from broker.sessions.peers import LinkKind, Peers
 from broker.world import Address, End
 from protocol.client.fetch_core import IsolationLevel, read_partition
 from protocol.errors import ErrorCode
-from protocol.messages.api import ApiKey
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.offsets import (
@@ -44,6 +43,7 @@ from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
 from protocol.wire.schema import Message
 from tests.sim.network import Network
+from tests.sim.sides import LAST_VERSIONS
 
 ANSWER_MS_MAX = 2_000
 """The time after which a client gives up a request, whose outcome is then unknown."""
@@ -75,7 +75,7 @@ class Client:
         self.is_done = False
         self.unanswered_count = 0
         self._world = network.world(host)
-        self._peers = Peers(self._world, host, brokers)
+        self._peers = Peers(self._world, host, brokers, versions=LAST_VERSIONS)
         self._find = find or (lambda request: next(iter(brokers)))
         self._script = script
         self._go_on(None)
@@ -94,7 +94,6 @@ class Client:
             self._find(step),
             LinkKind.DATA,
             step,
-            ApiKey(step.api_key).valid_versions[-1],
             self._world.clock.monotonic_ms() + ANSWER_MS_MAX,
             self._answered,
             self._failed,

@@ -305,7 +305,6 @@ class Stranger:
             self._cluster.leader().node_id,
             LinkKind.CONTROL,
             self._request,
-            4,
             self._cluster.now_ms + 5_000,
             answers.append,
             lambda end: None,

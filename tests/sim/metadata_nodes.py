@@ -8,6 +8,7 @@ executed twice.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.controller.outcome import AllocateProducerIds
 from broker.interbroker.quorum import quorum_handlers
+from broker.interbroker.versions import version_handlers
 from broker.metadata.image import (
     METADATA_PARTITION,
     METADATA_TOPIC_ID,
@@ -42,13 +44,14 @@ from broker.sessions.peers import Peers
 from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
+from broker.sessions.versions import OWN_VERSIONS, Versions
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.storage.retention import drop_below
 from broker.world import Address
 from protocol.errors import ApiError
-from protocol.messages.api import BETWEEN_BROKERS, ApiKey
+from protocol.messages.api import ApiKey
 from protocol.types import Uuid
 from protocol.wire.records import read_header
 from tests.sim.disk import SimDisk
@@ -105,6 +108,7 @@ class MetadataNode:
 
     def __init__(self, cluster: MetadataCluster, node_id: int) -> None:
         self.node_id = node_id
+        self._versions = cluster.versions.get(node_id, OWN_VERSIONS)
         self.host = f"n{node_id}"
         self.disk = SimDisk()
         self.metadata: Metadata | None = None
@@ -135,7 +139,7 @@ class MetadataNode:
             quorum_state.keep(self.disk, log, tuple(cluster.voters))
             state = quorum_state.recover(self.disk, log)
         assert state is not None
-        peers = Peers(world, self.host, cluster.addresses)
+        peers = Peers(world, self.host, cluster.addresses, versions=self._versions or OWN_VERSIONS)
         messenger = LinkMessenger(peers, world.clock)
         quorum = Quorum(
             key_of(self.node_id),
@@ -166,6 +170,9 @@ class MetadataNode:
     def _listen(self, world: SimWorld, config: Any, messenger: LinkMessenger) -> None:
         settings = InForce(config)
         handlers = self.handlers(messenger)
+        versions = self._versions or OWN_VERSIONS
+        if self._versions is not None:
+            handlers |= version_handlers(versions)
         metrics = Metrics(world.turn_ns, world.clock)
         reception = Reception(
             BROKER_LISTENER,
@@ -177,7 +184,7 @@ class MetadataNode:
             TurnBudget(world.turn_ns, world.soon),
             Sessions(settings),
             Dispatcher(
-                handlers, {one: BETWEEN_BROKERS[one] for one in handlers}, metrics, lambda *_: None
+                handlers, {one: versions[one] for one in handlers}, metrics, lambda *_: None
             ),
             NO_SHORT_WAY,
             lambda: None,
@@ -240,12 +247,17 @@ class CommitWatch:
 class MetadataCluster:
     """Three metadata nodes, to which tests send orders."""
 
-    def __init__(self, seed: str, size: int = 3) -> None:
+    def __init__(
+        self, seed: str, size: int = 3, versions: Mapping[int, Versions | None] | None = None
+    ) -> None:
+        """`versions` has the versions that the nodes of other releases speak; None for a node that
+        closes the connection on which it gets ApiVersions, as 1.0.0-rc1 does."""
         self.chance = Random(seed)
         self.network = Network(seed, Mix(late=0.02))
         ids = range(1, size + 1)
         self.voters = VoterSet(Voter(key_of(node_id)) for node_id in ids)
         self.addresses = {node_id: Address(f"n{node_id}", PORT) for node_id in ids}
+        self.versions = versions or {}
         self.nodes = [self.node(node_id) for node_id in ids]
         self.committed: dict[int, bytes] = {}
         """Offset -> the batch that is committed there."""

@@ -13,6 +13,7 @@ from broker.budget import TurnBudget
 from broker.config import BROKER_LISTENER, InForce, Listener
 from broker.fetch.replica_fetch import ReplicaFetches
 from broker.fetch.replica_ports import ReplicaFetchPorts
+from broker.interbroker.versions import version_handlers
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metrics.metrics import Metrics
 from broker.metrics.warnings import Warnings
@@ -28,11 +29,12 @@ from broker.replicas.replica_listener import BaseReplicaListener
 from broker.replicas.replicas import Replicas
 from broker.replication.follower_session import FollowerIdentity
 from broker.sessions.call import Call
-from broker.sessions.dispatch import Dispatcher
+from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.peers import Peers
 from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
+from broker.sessions.versions import OWN_VERSIONS
 from broker.storage.errors import DiskError
 from broker.storage.folder import parse_folder_name
 from broker.storage.folder_jobs import DELETE_SUFFIX
@@ -41,7 +43,7 @@ from broker.storage.log import Log
 from broker.storage.retention import drop_below
 from broker.world import End
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.api import BETWEEN_BROKERS, ApiKey, request_class
+from protocol.messages.api import ApiKey, request_class
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.headers import decode_request_header, encode_request
 from protocol.messages.membership import (
@@ -257,7 +259,10 @@ class ReplicatedNode:
 
     def _listen(self, settings: InForce, warnings: Warnings) -> None:
         world = self.world
-        handlers = {ApiKey.FETCH: self._fetch}
+        handlers: dict[ApiKey, Handler] = {
+            ApiKey.FETCH: self._fetch,
+            **version_handlers(OWN_VERSIONS),
+        }
         reception = Reception(
             BROKER_LISTENER,
             settings,
@@ -269,7 +274,7 @@ class ReplicatedNode:
             Sessions(settings),
             Dispatcher(
                 handlers,
-                {ApiKey.FETCH: BETWEEN_BROKERS[ApiKey.FETCH]},
+                {one: OWN_VERSIONS[one] for one in handlers},
                 Metrics(world.turn_ns, world.clock),
                 lambda *_: None,
             ),
@@ -341,12 +346,12 @@ class ReplicatedNode:
     def _ask_controller(
         self,
         request: Any,
-        version: int,
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
         """Send a request to the controller. The request or its response can be lost."""
         chance, world = self.cluster.chance, self.world
+        version = OWN_VERSIONS[request.api_key][-1]
         frame = memoryview(encode_request(request, version, 1, "sim")[4:])
         _, position = decode_request_header(frame)
         asked, _ = request_class(request.api_key).decode(frame, version, position)

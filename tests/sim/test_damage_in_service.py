@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.replicas.fetching import FETCH_VERSION
 from broker.replication.fetch_session import FULL_EPOCH
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.errors import CorruptionError, DiskError
@@ -434,7 +433,6 @@ def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
             hurt.node_id,
             LinkKind.DATA,
             request,
-            FETCH_VERSION,
             world.clock.monotonic_ms() + 1_000,
             answers.append,
             lambda end: None,

@@ -50,8 +50,10 @@ def test_a_controller_that_cannot_believe_its_log_ends_and_another_takes_over() 
     behind, sound = (one for one in cluster.nodes if one is not hurt)
     behind.kill()
     cluster.run_for(1_000)
-    made = writing.client(sound.node_id, topic_made("late", 1, replication_factor=1))
-    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    # A damaged batch at the end of the log would look like a write that was not finished.
+    for name in ("late", "last"):
+        made = writing.client(sound.node_id, topic_made(name, 1, replication_factor=1))
+        cluster.run_until(lambda made=made: made.is_done, 5_000, "the topic is made")
     cluster.run_for(500)
     late = sound.metadata.image.topics["late"]
     path = flip(hurt, "late")

@@ -18,7 +18,7 @@ from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.headers import RequestHeader
 from tests.harness.seed import seeded
 from tests.sim.network import LISTENS_ON_MS, Mix, Network
-from tests.sim.sides import PORT, VERSION, AnsweringSide, listen
+from tests.sim.sides import PORT, VERSIONS, AnsweringSide, listen
 
 LEADER = 2
 FETCH_WAIT_MS = 500
@@ -64,7 +64,7 @@ class Scene:
         self.world = self.network.world("voter")
         self.start_leader()
         self.peers = Peers(
-            self.world, "broker-1", {LEADER: Address("leader", PORT)}, self._link_ended
+            self.world, "broker-1", {LEADER: Address("leader", PORT)}, self._link_ended, VERSIONS
         )
         self.probes = Probes(self.world)
         self.watch = LeaderWatch()
@@ -92,7 +92,6 @@ class Scene:
             LEADER,
             LinkKind.METADATA,
             ApiVersionsRequest(),
-            VERSION,
             self.now_ms + FETCH_TIMEOUT_MS,
             self._answered,
             self._failed,

@@ -241,7 +241,7 @@ def test_brokers_ask_the_controller_wherever_it_is() -> None:
         life = node.life
         assert life is not None and life.broker_epoch is not None
         request = AlterPartitionRequest(broker_id=node.node_id, broker_epoch=life.broker_epoch)
-        node.membership.ask_controller(request, 3, answers.append, lambda end: None)
+        node.membership.ask_controller(request, answers.append, lambda end: None)
         assert answers == []
         cluster.pass_until(lambda answers=answers: bool(answers), 1_000, "an answer")
         assert answers[0].error_code == 0
@@ -250,7 +250,7 @@ def test_brokers_ask_the_controller_wherever_it_is() -> None:
     ends: list[End] = []
     last = cluster.members[2]
     cluster.network.timeline.run_for(6_000)
-    last.membership.ask_controller(request, 3, lambda answer: None, ends.append)
+    last.membership.ask_controller(request, lambda answer: None, ends.append)
     cluster.pass_until(lambda: bool(ends), 1_000, "it has failed")
     assert ends in ([End.UNRESOLVED], [End.REFUSED])
 

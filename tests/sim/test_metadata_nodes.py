@@ -1,7 +1,10 @@
 """Three nodes make decisions together over links, disks and elections, with all faults."""
 
+from collections.abc import Mapping
+
 import pytest
 
+from broker.sessions.versions import Versions
 from tests.harness.seed import seeded
 from tests.sim.metadata_nodes import MetadataCluster
 
@@ -42,9 +45,9 @@ def test_two_of_three_go_on_and_one_alone_does_not() -> None:
     assert len(cluster.given) > before
 
 
-def live(seed: str) -> MetadataCluster:
+def live(seed: str, versions: Mapping[int, Versions | None] | None = None) -> MetadataCluster:
     """Perform one run of a cluster. All faults happen at random, and then they end."""
-    cluster = MetadataCluster(seed)
+    cluster = MetadataCluster(seed, versions=versions)
     cluster.run_until_active(3_000)
     end_ms = cluster.network.timeline.clock.monotonic_ms() + CHAOS_MS
     while cluster.network.timeline.clock.monotonic_ms() < end_ms:

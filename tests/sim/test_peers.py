@@ -16,7 +16,7 @@ from protocol.messages.headers import RequestHeader
 from protocol.types import Uuid
 from tests.harness.seed import seeded
 from tests.sim.network import Mix, Network
-from tests.sim.sides import PORT, VERSION, AnsweringSide, listen
+from tests.sim.sides import PORT, VERSIONS, AnsweringSide, listen
 
 NODES = (1, 2, 3)
 HEALED_MS = 500
@@ -56,7 +56,7 @@ class Process:
         self.world = scene.network.world(host(node_id))
         listen(self.world, host(node_id), lambda: PeerSide(self), self.port)
         voters = {one: Address(host(one), PORT) for one in NODES if one != node_id}
-        self.peers = Peers(self.world, f"broker-{node_id}", voters)
+        self.peers = Peers(self.world, f"broker-{node_id}", voters, versions=VERSIONS)
         self.asked: list[list[Any]] = []
 
     def ask(self, node_id: int, wait_ms: int, kind: LinkKind | None = None) -> list[Any]:
@@ -66,7 +66,6 @@ class Process:
             node_id,
             kind or self.scene.chance.choice(list(LinkKind)),
             ApiVersionsRequest(),
-            VERSION,
             self.world.clock.monotonic_ms() + wait_ms,
             lambda answer: ended.append(answer.throttle_time_ms),
             ended.append,

@@ -10,7 +10,6 @@ from broker.metadata.image import OFFSETS_TOPIC
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import Address, End
 from protocol.errors import ErrorCode
-from protocol.messages.api import ApiKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group import (
     HeartbeatRequest,
@@ -38,6 +37,7 @@ from protocol.messages.offsets import (
 from protocol.types import LATEST_TIMESTAMP, NO_NODE
 from protocol.wire.schema import Message
 from tests.sim.clients import Client, Committed, Produced, topic_made
+from tests.sim.sides import LAST_VERSIONS
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
@@ -144,15 +144,15 @@ class Scene:
         response."""
         host = self._host()
         world = self.cluster.network.world(host)
-        peers = Peers(world, host, {node.node_id: Address(node.host, HOST_PORT)})
+        address = Address(node.host, HOST_PORT)
+        peers = Peers(world, host, {node.node_id: address}, versions=LAST_VERSIONS)
         heard: list[Any] = []
 
         def failed(end: End) -> None:
             heard.append(end)
 
         deadline_ms = world.clock.monotonic_ms() + 60_000
-        version = ApiKey(request.api_key).valid_versions[-1]
-        peers.ask(node.node_id, LinkKind.DATA, request, version, deadline_ms, heard.append, failed)
+        peers.ask(node.node_id, LinkKind.DATA, request, deadline_ms, heard.append, failed)
         return heard
 
 

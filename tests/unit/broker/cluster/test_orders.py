@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.envelopes import FORWARDED
 from broker.cluster.orders import RETRY_MS, OrderForwarder
 from broker.config import InForce
 from broker.controller.active import ORDER_TIMEOUT_MS, OrderWaiter
@@ -16,7 +15,7 @@ from broker.metadata.image import OFFSETS_TOPIC
 from broker.sessions.peers import LinkKind
 from broker.world import End
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.api import ApiKey, request_class
+from protocol.messages.api import FORWARDED, ApiKey, request_class
 from protocol.messages.headers import decode_request_header, encode_response
 from protocol.messages.membership import EnvelopeResponse
 from protocol.messages.producer_ids import AllocateProducerIdsResponse
@@ -52,7 +51,11 @@ class Scene:
         self.told: list[Any] = []
         config = broker_config({key.replace("_", "."): one for key, one in settings.items()})
         controller: Any = self
-        peers: Any = SimpleNamespace(ask=self._ask)
+        self.versions: dict[int, int | None] = {key: one[-1] for key, one in FORWARDED.items()}
+        """The version of each order that the controller understands; None if there is none."""
+        peers: Any = SimpleNamespace(
+            ask=self._ask, version_for=lambda node_id, key: self.versions[key]
+        )
         self.orders = OrderForwarder(
             controller, lambda: self.leader_id, peers, self.world, InForce(config)
         )
@@ -82,7 +85,9 @@ class Scene:
         self.orders.submit(order, OrderWaiter(self.told.append, refused, host))
 
     def answer(self, response: Any, key: ApiKey) -> None:
-        frame = encode_response(response, key.valid_versions[-1], 0, key)
+        version = self.versions[key]
+        assert version is not None
+        frame = encode_response(response, version, 0, key)
         self.asked.pop().answered(EnvelopeResponse(response_data=frame[4:]))
 
 
@@ -104,11 +109,45 @@ def test_an_order_goes_in_an_envelope_with_its_clients_address() -> None:
     assert scene.told == [DeleteTopicsResponse()]
 
 
-@pytest.mark.parametrize("key", FORWARDED.values(), ids=lambda key: key.name)
+def test_an_order_is_forwarded_in_a_version_that_the_controller_understands() -> None:
+    scene = Scene()
+    scene.versions[ApiKey.CREATE_TOPICS] = 6
+    scene.give(MAKING)
+    header, _ = decode_request_header(scene.asked[0].message.request_data)
+    assert header.request_api_version == 6
+    scene.answer(MADE, ApiKey.CREATE_TOPICS)
+    assert scene.told == [MADE]
+
+
+def test_an_order_that_the_controller_does_not_understand_is_refused() -> None:
+    scene = Scene()
+    # Version 5 of DeleteTopics has no field for what the order names.
+    for version in (None, 5):
+        scene.told.clear()
+        scene.versions[ApiKey.DELETE_TOPICS] = version
+        scene.give(ORDER)
+        assert (scene.asked, scene.told) == ([], [ErrorCode.UNSUPPORTED_VERSION])
+    # The brokers have no common version of Envelope or AllocateProducerIds.
+    scene.versions[ApiKey.DELETE_TOPICS] = 6
+    for order in (ORDER, AllocateProducerIds(1, 5)):
+        scene.told.clear()
+        scene.give(order)
+        scene.asked.pop().failed(End.UNSUPPORTED)
+        assert scene.told == [ErrorCode.UNSUPPORTED_VERSION]
+    # The controller was replaced by another release after it was asked for its versions.
+    scene.told.clear()
+    scene.give(ORDER)
+    scene.asked.pop().answered(EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    assert scene.told == [ErrorCode.UNSUPPORTED_VERSION]
+    scene.world.run_for(ORDER_TIMEOUT_MS)
+    assert scene.asked == []
+
+
+@pytest.mark.parametrize("key", FORWARDED, ids=lambda key: key.name)
 def test_no_order_loses_a_field_in_its_envelope(key: ApiKey) -> None:
     """Clients can use older versions than the envelope does, so no field of an older version may be
     lost."""
-    old = fields_before(request_class(key), key.valid_versions[-1])
+    old = fields_before(request_class(key), FORWARDED[key][0])
     # `OrderForwarder` and `handlers/quorum` translate these two fields to fields of the last
     # version.
     assert old <= {"topic_names", "allow_downgrade"}, "no field of an older version is forgotten"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import pack
 from types import SimpleNamespace
 from typing import Any
 
@@ -203,11 +204,11 @@ def test_a_request_for_too_many_acls_changes_nothing(
 def test_pitfall_15_an_envelope_has_the_user_whose_rights_count() -> None:
     order = CreateAclsRequest(creations=[creation(entry(READ))])
     for user in ("shop", None):
-        envelope = packed(order, "10.0.0.1", user)
+        envelope = packed(order, 3, "10.0.0.1", user)
         found = opened(EnvelopeRequest.decode(envelope.encode(0), 0)[0])
         assert (found.user, found.host, found.order) == (user, "10.0.0.1", order)
     # Kafka's DefaultPrincipalData, version 0.
-    principal = packed(order, "10.0.0.1", "shop").request_principal
+    principal = packed(order, 3, "10.0.0.1", "shop").request_principal
     assert principal is not None
     assert principal.hex(" ") == "00 00 05 55 73 65 72 05 73 68 6f 70 00 00"
 
@@ -216,15 +217,33 @@ def test_pitfall_15_an_envelope_has_the_user_whose_rights_count() -> None:
     "principal", [b"\0", b"\0\1\5User\5shop\0\0", b"\0\0\6Group\5shop\0\0", b"\0\0\5User"]
 )
 def test_an_envelope_whose_user_cannot_be_read_is_refused(principal: bytes) -> None:
-    envelope = packed(CreateAclsRequest(), "10.0.0.1", "shop")
+    envelope = packed(CreateAclsRequest(), 3, "10.0.0.1", "shop")
     envelope.request_principal = principal
     with pytest.raises(ApiError) as raised:
         opened(envelope)
     assert raised.value.code is INVALID
 
 
+@pytest.mark.parametrize(
+    ("key", "version", "code"),
+    [
+        (ApiKey.CREATE_ACLS, 4, ErrorCode.UNSUPPORTED_VERSION),
+        (ApiKey.CREATE_ACLS, 2, ErrorCode.UNSUPPORTED_VERSION),
+        (ApiKey.METADATA, 12, INVALID),
+        (30_000, 0, INVALID),
+    ],
+)
+def test_an_envelope_with_an_unknown_version_is_told_from_a_malformed_one(
+    key: int, version: int, code: ErrorCode
+) -> None:
+    header = pack(">hhihb", key, version, 0, -1, 0)
+    with pytest.raises(ApiError) as raised:
+        opened(EnvelopeRequest(request_data=header, client_host_address=b""))
+    assert raised.value.code is code
+
+
 def test_a_broker_of_1_0_0_rc1_forwards_with_an_empty_principal() -> None:
-    envelope = packed(CreateAclsRequest(), "10.0.0.1")
+    envelope = packed(CreateAclsRequest(), 3, "10.0.0.1")
     envelope.request_principal = b""
     assert opened(envelope).user is None
 
@@ -238,5 +257,5 @@ def test_pitfall_15_an_order_in_an_envelope_has_the_rights_of_its_user() -> None
     )
     handler = envelope_handlers(metadata)[ApiKey.ENVELOPE]
     for user in ("shop", None):
-        handler(SimpleNamespace(), packed(CreateAclsRequest(), "10.0.0.1", user))  # type: ignore[arg-type]  # no call
+        handler(SimpleNamespace(), packed(CreateAclsRequest(), 3, "10.0.0.1", user))  # type: ignore[arg-type]  # no call
     assert [one[3:] for one in decided] == [("10.0.0.1", "shop"), ("10.0.0.1", None)]

@@ -305,7 +305,7 @@ def test_quotas_are_judged_by_the_controller() -> None:
 
 def test_a_change_is_forwarded_in_an_envelope() -> None:
     request = AlterClientQuotasRequest(entries=[change({PRODUCE: 1.0}, (USER, "a"))])
-    envelope = opened(packed(request, "10.0.0.1", "shop"))
+    envelope = opened(packed(request, 1, "10.0.0.1", "shop"))
     assert envelope.order == request and envelope.user == "shop"
 
 

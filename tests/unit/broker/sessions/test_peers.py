@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.sessions.peer import ASKED_MAX
+from broker.sessions.peer_versions import VERSIONS_NAME
 from broker.sessions.peers import REDIAL_MS_MAX, REDIAL_MS_MIN, LinkKind, Peers, is_catch_up
 from broker.world import Address, End, Link
 from protocol.messages.cluster import ApiVersionsRequest
@@ -15,7 +16,7 @@ from protocol.messages.headers import RequestHeader
 from protocol.types import Uuid
 from tests.sim.links import Way
 from tests.sim.network import Network
-from tests.sim.sides import PORT, VERSION, AnsweringSide, listen
+from tests.sim.sides import PORT, VERSIONS, AnsweringSide, listen
 from tests.sim.world import SimWorld
 
 PATIENT_MS = 60_000
@@ -45,20 +46,22 @@ class Scene:
     def __init__(self) -> None:
         self.network = Network(1)
         self.world = self.network.world("one")
-        self.accepted: list[Accepted] = []
+        self.all_accepted: list[Accepted] = []
         self.are_silent = False
         self.ends: list[tuple[int, LinkKind, End]] = []
         self.told: list[list[Any]] = []
         """The result of each request: True for an answer, or an End."""
         voters = {2: Address("two", PORT), 3: Address("three", PORT)}
-        self.peers = Peers(self.world, "broker-1", voters, lambda *told: self.ends.append(told))
+        self.peers = Peers(
+            self.world, "broker-1", voters, lambda *told: self.ends.append(told), VERSIONS
+        )
 
     def listen(self, host: str) -> SimWorld:
         world = self.network.world(host)
 
         def take() -> Accepted:
-            self.accepted.append(Accepted(host, is_silent=self.are_silent))
-            return self.accepted[-1]
+            self.all_accepted.append(Accepted(host, is_silent=self.are_silent))
+            return self.all_accepted[-1]
 
         listen(world, host, take)
         return world
@@ -72,7 +75,6 @@ class Scene:
             node_id,
             kind,
             ApiVersionsRequest(),
-            VERSION,
             deadline_ms,
             lambda answer: ended.append(True),
             ended.append,
@@ -83,6 +85,11 @@ class Scene:
 
     def run(self, duration_ms: int = 100) -> None:
         self.network.timeline.run_for(duration_ms)
+
+    @property
+    def accepted(self) -> list[Accepted]:
+        """The accepted connections, without those on which versions are exchanged."""
+        return [one for one in self.all_accepted if not one.is_exchange]
 
     @property
     def hosts(self) -> list[str]:
@@ -155,7 +162,8 @@ def test_the_wait_doubles_while_nobody_listens(scene: Scene) -> None:
     dial = scene.world.dial
 
     def noted(*args: Any, **options: Any) -> Link:
-        dialled_ms.append(scene.world.clock.monotonic_ms())
+        if not args[1]._client_id.endswith(VERSIONS_NAME):
+            dialled_ms.append(scene.world.clock.monotonic_ms())
         return dial(*args, **options)
 
     scene.world.dial = noted  # type: ignore[method-assign]  # the moments are what is asked for
@@ -220,7 +228,8 @@ def test_one_that_accepts_and_answers_nothing_is_dialled_ever_more_slowly(scene:
         while not told:
             scene.run(5)
             for one in scene.accepted:
-                one.link.close()
+                if one.asked:
+                    one.link.close()
         assert told == [End.EOF]
     began_ms = scene.world.clock.monotonic_ms()
     told = scene.ask()
@@ -360,9 +369,7 @@ def test_who_asks_again_when_he_has_failed_finds_another_link(scene: Scene) -> N
         scene.ask()
 
     deadline_ms = scene.world.clock.monotonic_ms() + PATIENT_MS
-    scene.peers.ask(
-        2, LinkKind.QUICK, ApiVersionsRequest(), VERSION, deadline_ms, ends.append, again
-    )
+    scene.peers.ask(2, LinkKind.QUICK, ApiVersionsRequest(), deadline_ms, ends.append, again)
     scene.run()
     scene.are_silent = False
     scene.network.lose_links("one", "two")

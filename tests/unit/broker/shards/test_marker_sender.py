@@ -42,12 +42,11 @@ class Request:
         node_id: int,
         kind: LinkKind,
         message: WriteTxnMarkersRequest,
-        version: int,
         deadline_ms: int,
         answered: Callable[[Any], None],
         failed: Callable[[End], None],
     ) -> None:
-        assert (kind, version) == (LinkKind.MARKERS, 1)
+        assert kind is LinkKind.MARKERS
         self.node_id = node_id
         self.deadline_ms = deadline_ms
         self.message = message

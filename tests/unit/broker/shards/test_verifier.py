@@ -9,6 +9,7 @@ import pytest
 
 from broker.produce.verification import Codes, Owner
 from broker.sessions.peers import LinkKind
+from broker.sessions.versions import OWN_VERSIONS
 from broker.shards.verifier import VERIFY_MS_MAX, ClusterVerifier
 from broker.world import End
 from protocol.errors import ErrorCode
@@ -34,7 +35,7 @@ class Scene:
     def __init__(self) -> None:
         self.coordinator = OTHER
         self.clock = SimClock(0, 5_000)
-        self.asked: list[tuple[int, LinkKind, AddPartitionsToTxnRequest, int, int]] = []
+        self.asked: list[tuple[int, LinkKind, AddPartitionsToTxnRequest, int]] = []
         self.answered: Callable[[Any], None]
         self.failed: Callable[[End], None]
         self.codes: list[Codes] = []
@@ -51,8 +52,8 @@ class Scene:
 
     def ask(self, *asked: Any) -> int:
         *question, self.answered, self.failed = asked
-        node_id, kind, request, version, deadline_ms = question
-        self.asked.append((node_id, kind, request, version, deadline_ms))
+        node_id, kind, request, deadline_ms = question
+        self.asked.append((node_id, kind, request, deadline_ms))
         return 0
 
 
@@ -69,14 +70,15 @@ def test_another_broker_is_elsewhere_and_so_is_none(scene: Scene) -> None:
 
 def test_a_question_is_an_add_that_adds_nothing(scene: Scene) -> None:
     scene.verifier.ask(OWNER, PLACES, scene.codes.append)
-    ((node_id, kind, request, version, deadline_ms),) = scene.asked
+    ((node_id, kind, request, deadline_ms),) = scene.asked
     assert (node_id, kind) == (OTHER, LinkKind.QUICK)
     assert deadline_ms == 5_000 + VERIFY_MS_MAX
     (one,) = request.transactions
     assert one.verify_only
     assert (one.transactional_id, one.producer_id, one.producer_epoch) == OWNER
     assert [(topic.name, topic.partitions) for topic in one.topics] == [("t", [0, 2]), ("u", [0])]
-    assert encode_request(request, version, 1, None)
+    for version in OWN_VERSIONS[request.api_key]:
+        assert encode_request(request, version, 1, None)
 
 
 def test_the_answer_is_told_by_partition_and_no_answer_is_none(scene: Scene) -> None:
