@@ -282,13 +282,18 @@ def test_our_end_is_told_to_the_client(runner: asyncio.Runner, authority: TestAu
     runner.run(run())
 
 
+ACCEPTED_AT_ONCE = 100
+"""The connections that are begun before the loop accepts them. More of them would not fit into the
+queue of the listening socket."""
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_pitfall_32_hundreds_of_handshakes_begun_and_left(
-    runner: asyncio.Runner, authority: TestAuthority, monkeypatch: pytest.MonkeyPatch
+    runner: asyncio.Runner, authority: TestAuthority, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Few handshakes are processed, all connections are closed in time, and their memory is
     freed."""
     monkeypatch.setattr(tls_link, "HANDSHAKE_S_MAX", 2.0)
-    count = 300
 
     def hello() -> bytes:
         context = ssl.create_default_context(cafile=authority.file)
@@ -299,9 +304,14 @@ def test_pitfall_32_hundreds_of_handshakes_begun_and_left(
         return outgoing.read()
 
     async def once(there: Listening) -> None:
-        clients = [there.plain() for _ in range(count)]
+        first = hello()
+        clients = []
+        for number in range(1, count + 1):
+            clients.append(there.plain())
+            if not number % ACCEPTED_AT_ONCE:
+                await until(lambda: len(there.made) >= len(clients))
         for client in clients:
-            client.sendall(hello())
+            client.sendall(first)
         await until(lambda: len(there.made) >= count and there.listening._handshakes.waiting)
         assert there.listening._handshakes.under_way <= UNDER_WAY_MAX
         await until(lambda: all(one.ends for one in there.made))
