@@ -8,6 +8,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
+from appliance.config.model import SERVERS
 from appliance.mill.certificates import ShownCertificate, holders_of, renew, shown
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say
@@ -61,6 +62,9 @@ def renew_certificates(
     for path in written:
         out(str(path.relative_to(mill.home.folder)))
     say(f"wrote {counted(len(written), 'file')}; clients trust {mill.home.data / 'ca.pem'}")
+    for one in chosen:
+        if one.part in SERVERS:
+            say(f"`{context.typed(f'restart {one.part}')}` lets {one.part} use its certificate")
 
 
 def _no_holder(mill: Mill) -> str:
