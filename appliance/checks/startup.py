@@ -99,19 +99,20 @@ def programs(mill: Mill) -> Iterator[Check]:
         program = find_program(*names)
         if program is None:
             yield Check(CheckLevel.FAILED, what, "not installed", "`make setup` installs it")
-        elif what == "Redis server" and "redis" in mill.config.network.open:
-            yield _redis_with_tls(what, program)
         else:
             yield Check(CheckLevel.OK, what, program)
 
 
-def _redis_with_tls(what: str, program: str) -> Check:
-    """Check that Redis was built with TLS. Its program has the names of the settings in that case;
-    no option of it says so."""
-    if TLS_SETTING in Path(program).read_bytes():
-        return Check(CheckLevel.OK, what, program)
-    remedy = "install a build with TLS, or take redis out of network.open"
-    return Check(CheckLevel.FAILED, what, f"{program} was built without TLS", remedy)
+def redis_with_tls(mill: Mill) -> Iterator[Check]:
+    """Check that an open Redis was built with TLS. Its program has the names of the settings in
+    that case; no option of it says so."""
+    program = find_program("redis-server")
+    if program is None or "redis" not in mill.config.network.open:
+        return
+    if TLS_SETTING not in Path(program).read_bytes():
+        found = f"{program} was built without TLS"
+        remedy = "install a build with TLS, or take redis out of network.open"
+        yield Check(CheckLevel.FAILED, "open Redis", found, remedy)
 
 
 def redis_version(mill: Mill) -> Iterator[Check]:
@@ -133,9 +134,10 @@ def redis_version(mill: Mill) -> Iterator[Check]:
 
 
 def network(mill: Mill) -> Iterator[Check]:
-    """Check what the listener NET needs: its certificate and its address."""
+    """Check what listeners with TLS need: the certificate of the brokers, and the address."""
     yield from own_certificate(mill)
     yield from listen_address(mill)
+    yield from redis_with_tls(mill)
 
 
 def own_certificate(mill: Mill) -> Iterator[Check]:

@@ -10,6 +10,7 @@ from appliance.cli.enrol_broker import new_certificate, refuse_without_authority
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.join_command import read_file
 from appliance.cli.options import EnvelopeOption
+from appliance.config.model import SERVERS
 from appliance.mill.certificates import (
     ShownCertificate,
     holders_of,
@@ -78,6 +79,9 @@ def renew_certificates(
     for path in written:
         out(str(path.relative_to(mill.home.folder)))
     say(f"wrote {counted(len(written), 'file')}; clients trust {mill.home.data / 'ca.pem'}")
+    for one in chosen:
+        if one.part in SERVERS:
+            say(f"`{context.typed(f'restart {one.part}')}` lets {one.part} use its certificate")
     for other in others if part is None else ():
         say(f"{other} is on another host: `./millrace cert renew --for {other}` writes its file")
 

@@ -11,6 +11,7 @@ import pytest
 from appliance.checks import startup
 from appliance.checks.opened import opened_text
 from appliance.checks.startup import CheckLevel
+from appliance.cli.app import main
 from appliance.cli.summary import summary
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load_text
@@ -222,6 +223,23 @@ def test_certificates_are_made_shown_and_renewed_with_a_restart(tmp_path: Path) 
     assert make_needed(of.home, of.config, datetime.now(UTC)) == []
 
 
+def test_cert_renew_says_which_server_must_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = opened_mill(tmp_path)
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    of.home.config_file.parent.mkdir()
+    of.home.config_file.write_text(BOTH)
+    path = of.home.part_secrets("redis") / "tls.pem"
+    before = path.read_bytes()
+    assert main(["cert", "renew", "--for", "redis"]) == 0
+    told = capsys.readouterr()
+    assert path.read_bytes() != before
+    assert "data/secrets/redis/tls.pem" in told.out
+    assert "`./millrace restart redis` lets redis use its certificate" in told.err
+    assert "restart mysql" not in told.err
+
+
 @pytest.mark.parametrize(
     ("version", "fixed"),
     [
@@ -269,11 +287,9 @@ def test_a_redis_without_tls_is_refused_before_the_start(
     program = tmp_path / "redis-server"
     program.write_bytes(b"requirepass\0tls-auth-clients\0")
     monkeypatch.setattr(startup, "find_program", lambda *names: str(program))
-    levels = {one.what: one.level for one in startup.programs(mill(tmp_path, BOTH))}
-    assert levels["Redis server"] is CheckLevel.OK
+    assert list(startup.network(mill(tmp_path, BOTH))) == []
     program.write_bytes(b"requirepass\0")
-    [found] = [one for one in startup.programs(mill(tmp_path, BOTH)) if one.what == "Redis server"]
+    [found] = startup.network(mill(tmp_path, BOTH))
     assert found.level is CheckLevel.FAILED
     assert "built without TLS" in found.found
-    levels = {one.what: one.level for one in startup.programs(mill(tmp_path, ""))}
-    assert levels["Redis server"] is CheckLevel.OK
+    assert list(startup.network(mill(tmp_path, ""))) == []
