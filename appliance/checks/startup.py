@@ -29,7 +29,6 @@ from appliance.mill.parts import (
     broker_ids,
     bundles_mysql,
     bundles_redis,
-    has_other_parts,
     listen_host,
 )
 from appliance.mill.settings import Mill
@@ -79,8 +78,6 @@ def before_start(mill: Mill) -> list[Check]:
 
 def programs(mill: Mill) -> Iterator[Check]:
     """Find Java, Redis and MySQL, if this configuration needs them."""
-    if not has_other_parts(mill.config, mill.placement):
-        return
     if mill.config.stream.metrics:
         java = find_java()
         if java is None:
@@ -203,7 +200,7 @@ def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
 
     Its checksums are compared only if `check_sums` is true, because this is slower.
     """
-    if not mill.config.stream.metrics or not has_other_parts(mill.config, mill.placement):
+    if not mill.config.stream.metrics:
         return
     what, folder = "Spark's Kafka connector", mill.home.jars
     if check_sums:
@@ -223,7 +220,7 @@ def spark_master(mill: Mill) -> Iterator[Check]:
     one.
     """
     master = mill.config.stream.master
-    if not mill.config.stream.metrics or not has_other_parts(mill.config, mill.placement):
+    if not mill.config.stream.metrics:
         return
     try:
         ask_masters(master)

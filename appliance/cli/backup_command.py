@@ -40,7 +40,9 @@ def backup(
     that moment.
     """
     from appliance.backup.take import take
+    from appliance.cli.other_hosts import refuse_on_hosts
 
+    refuse_on_hosts("backup")
     began = time.monotonic()
     with _progress() as report:
         taken = take(_as_it_runs(), folder.absolute(), report)
@@ -71,7 +73,9 @@ def restore(
     """
     from appliance.backup.restore import restore as make
     from appliance.backup.take import CONFIG
+    from appliance.cli.other_hosts import refuse_on_hosts
 
+    refuse_on_hosts("restore")
     mill, _ = context.load_mill()
     target = mill.home.data if data is None else data.absolute()
     began = time.monotonic()

@@ -19,6 +19,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
+from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.cli.progress import progress_line
 from appliance.config.model import BROKER_ID_MAX
 from appliance.mill.parts import BROKER_PREFIX, broker_ids
@@ -51,6 +52,7 @@ def add(
     """
     from appliance.kafka import addition
 
+    refuse_on_hosts("broker add", bootstrap)
     is_ours = bootstrap is None and not context.in_containers()
     if is_ours:
         _refuse_unlisted(broker)

@@ -18,6 +18,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
+from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, counted, say
@@ -42,6 +43,7 @@ def replace_disk(
     from appliance.kafka import disk_replacement
     from appliance.kafka.disk_plan import refuse_replacement, steps_to_replace
 
+    refuse_on_hosts("broker replace-disk", bootstrap)
     state = with_cluster(bootstrap, timeout, lambda asked: disk_replacement.look(asked, broker))
     refuse_replacement(state)
     _refuse_full_folder(state, bootstrap)

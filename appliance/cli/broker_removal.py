@@ -19,6 +19,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
+from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.cli.progress import waiting
 from appliance.cli.reassign_commands import cancellation
 from appliance.cli.reassign_throttle import (
@@ -66,6 +67,7 @@ def remove(
 
     The same command continues where it was interrupted. Ctrl-C ends only the following.
     """
+    refuse_on_hosts("broker remove", bootstrap)
     if abort:
         if throttle is not None or force:
             raise CommandError("--abort excludes --throttle and --force", Exit.USAGE)

@@ -22,6 +22,7 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.membership_view import show_steps, step_progress
+from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.cli.reassign_throttle import (
     ForceCopiesOption,
     ThrottleOption,
@@ -70,6 +71,7 @@ def grow(
     """
     from appliance.kafka import growth, replica_copies
 
+    refuse_on_hosts("cluster grow", bootstrap)
     rate = None if throttle is None else parse_rate(throttle)
     brokers, factors = _listed(bootstrap)
 

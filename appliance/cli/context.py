@@ -10,8 +10,6 @@ from appliance.mill.home import Home, find_home
 
 if TYPE_CHECKING:
     from appliance.config.load import LoadedConfig
-    from appliance.config.model import MillConfig
-    from appliance.mill.parts import Placement
     from appliance.mill.settings import Mill
 
 _config_option: list[Path] = []
@@ -67,23 +65,16 @@ def not_answered(text: str) -> str:
     return f"{text}; {not_running()}"
 
 
-def placement(at: Home, config: "MillConfig") -> "Placement":
-    """Return the placement of the parts: on this machine, or in containers. Raises
-    HostRecordFault."""
-    from appliance.mill.hosts import place
-
-    return place(at, config, in_containers=in_containers())
-
-
 def load_mill(at: Home | None = None) -> tuple["Mill", "LoadedConfig"]:
-    """Load and check the configuration. Raises ConfigFaults."""
+    """Load and check the configuration. Raises ConfigFaults and HostRecordFault."""
     from appliance.config.load import load
     from appliance.mill.settings import Mill
 
     at = at or home()
     loaded = load(at.config_file, at.folder)
     digest = hashlib.sha256(loaded.data).hexdigest()
-    return Mill(at, loaded.config, placement(at, loaded.config), digest), loaded
+    mill = Mill.of(at, loaded.config, in_containers=in_containers(), sha256=digest)
+    return mill, loaded
 
 
 def mill_as_it_runs() -> "Mill":

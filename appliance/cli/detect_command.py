@@ -141,8 +141,8 @@ def _check(change: "ConfigEdit") -> None:
         say(f"expressions were not checked: {missing}")
         return
     digest = hashlib.sha256(change.after).hexdigest()
-    config = change.loaded.config
-    mill = Mill(change.home, config, context.placement(change.home, config), digest)
+    containers = context.in_containers()
+    mill = Mill.of(change.home, change.loaded.config, in_containers=containers, sha256=digest)
     for note in judge(mill, change.loaded):
         say(note)
 

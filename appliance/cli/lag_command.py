@@ -14,6 +14,7 @@ from appliance.cli.options import EnvelopeOption, EveryOption, every_s
 from appliance.cli.rooms import cell
 from appliance.config.faults import did_you_mean
 from appliance.errors import reason_of
+from appliance.mill.parts import main_broker
 from appliance.mill.settings import Mill
 from appliance.output import (
     CommandError,
@@ -180,7 +181,11 @@ def _subject(row: Row) -> str:
 def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
     """Return one answer of the monitor's API."""
     part = mill.part("monitor")
-    assert part is not None, "every mill has a monitor"
+    if part is None:
+        main = (mill.config.cluster.hosts or {}).get(main_broker(mill.config), "")
+        raise CommandError(
+            f"the monitor runs on the main host, {main}: type this command there", Exit.CONDITION
+        )
     return ask_monitor_at(part.address, path, TIMEOUT_S)
 
 

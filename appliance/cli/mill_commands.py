@@ -15,6 +15,7 @@ from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.leaving import refuse_leaving_brokers
 from appliance.cli.needed import refuse_needed_broker
 from appliance.cli.options import EnvelopeOption
+from appliance.cli.other_hosts import silent_hosts
 from appliance.cli.progress import progress_line, waiting
 from appliance.cli.summary import summary
 from appliance.config.load import LoadedConfig, load
@@ -84,6 +85,8 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
         mill, other = _bring_up_to_date(mill, loaded, apply)
     else:
         _start(mill, loaded)
+    for text in silent_hosts(mill):
+        say(f"millrace: {text}")
     found = _wait_healthy(home, timeout, "starting")
     if other and not apply:
         say(f"{home.config_file} has changed: {other} with `./millrace up --apply`")
@@ -105,7 +108,8 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
 
 def _shut_listeners(mill: Mill) -> list[str]:
     """Return the reasons for which brokers have not opened a listener, each once."""
-    if not mill.config.network.login:
+    if not mill.config.network.login or mill.config.cluster.hosts is not None:
+        # On several hosts the listener opens as soon as the main host has written its user.
         return []
     found: dict[str, None] = {}
     for part in mill.parts:
@@ -138,8 +142,7 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     """
     home = mill.home
     control.ask(home.socket, {"command": "look"})
-    before = load(home.started_config, home.folder).config
-    started = Mill(home, before, context.placement(home, before))
+    started = Mill.of(home, load(home.started_config, home.folder).config)
     other = differences(started, mill)
     # A key that no part uses at its start changes no part, and the file must still be applied.
     has_changed = home.started_config.read_bytes() != loaded.data

@@ -2,6 +2,7 @@
 
 import time
 
+from appliance.cli import context
 from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.operate import lifecycle
@@ -30,7 +31,9 @@ def refuse_needed_broker(home: Home, part: str, verb: str) -> None:
             for entry in lifecycle.snapshot(home)["parts"]
             if entry["part"].startswith(BROKER_PREFIX)
         }
-        if part not in states or states[part]["state"] != PartPhase.HEALTHY or len(states) == 1:
+        if part not in states or states[part]["state"] != PartPhase.HEALTHY:
+            return
+        if len(states) == 1 and context.mill_as_it_runs().config.cluster.hosts is None:
             return
         healthy = [name for name, one in states.items() if one["state"] == PartPhase.HEALTHY]
         found = copies({name: _address(states[name]["address"]) for name in healthy})

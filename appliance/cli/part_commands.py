@@ -46,6 +46,7 @@ def supervise(
 ) -> None:
     """Run the supervisor itself; `up` does this in the background."""
     from appliance.supervisor.driver import Driver, MillAlreadyRunning, take_lock
+    from appliance.supervisor.entry_user import keeper_of
     from appliance.supervisor.following import ConfigFollower
     from protocol.log import configure
     from protocol.status import VERSION
@@ -57,7 +58,14 @@ def supervise(
     except MillAlreadyRunning as error:
         raise CommandError(str(error)) from error
     following = ConfigFollower(mill.home, digest)
-    driver = Driver(mill.home, mill.parts, version=VERSION, following=following)
+    keeper = keeper_of(mill)
+    driver = Driver(
+        mill.home,
+        mill.parts,
+        version=VERSION,
+        following=following,
+        beside=() if keeper is None else (keeper,),
+    )
     asyncio.run(driver.run())
 
 

@@ -34,20 +34,25 @@ def status(
     while True:
         rows, errors = part_rows()
         changes = ask_changes(rows)
+        others = _other_hosts(rows)
         told = errors + notices() + detect_hints(rows)
         if watch and is_terminal() and not as_json:
             sys.stdout.write("\x1b[H\x1b[2J")
         if as_json:
-            print_json("parts/1", rows, told, changes=changes)
+            print_json(
+                "parts/1", rows, told, changes=changes, **({"hosts": others} if others else {})
+            )
         else:
             _print_status(rows, told)
+            _print_hosts(others)
             print_changes(changes)
             for text in _opened(rows):
                 say(f"millrace: {text}")
         if not watch:
             break
         time.sleep(2.0)
-    if errors or any(row["state"] != "healthy" for row in rows):
+    is_away = not all(row["in_service"] for row in others)
+    if errors or is_away or any(row["state"] != "healthy" for row in rows):
         raise typer.Exit(Exit.CONDITION)
 
 
@@ -86,6 +91,33 @@ def notices() -> list[str]:
     except NoSupervisor:
         return []
     return [notice] if notice else []
+
+
+def _other_hosts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the brokers of other hosts; empty if the mill does not run, or is on one machine."""
+    if not rows or context.in_containers():
+        return []
+    from appliance.cli.other_hosts import other_hosts
+
+    try:
+        return other_hosts(context.mill_as_it_runs())
+    except ConfigFaults:
+        # Other messages name the faults of the file.
+        return []
+
+
+def _print_hosts(rows: list[dict[str, Any]]) -> None:
+    """Print the brokers of the other hosts, and what to do about those that are away."""
+    if not rows:
+        return
+    table = [[f"broker-{row['broker']}", row["host"], row["state"]] for row in rows]
+    print_table(["BROKER", "HOST", "STATE"], table)
+    for row in rows:
+        if row["is_away"]:
+            say(
+                f"millrace: broker {row['broker']} on {row['host']} is {row['state']}:"
+                " `./millrace status` and `./millrace up` there show why"
+            )
 
 
 def _opened(rows: list[dict[str, Any]]) -> list[str]:

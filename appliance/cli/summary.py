@@ -4,7 +4,7 @@ from pathlib import Path
 
 from appliance.checks import opened
 from appliance.mill.init import READERS
-from appliance.mill.parts import BROKER_PREFIX
+from appliance.mill.parts import BROKER_PREFIX, net_addresses
 from appliance.mill.settings import Mill
 from appliance.mill.sinks import READER, socket_of
 
@@ -15,10 +15,14 @@ def summary(mill: Mill) -> list[str]:
     lines = []
     for paths in config.collector.inputs:
         lines.append(f"  drop logs into   {', '.join(paths.paths)}  (topic {paths.topic})")
-    lines.append(f"  page             http://{config.monitor.listen}")
+    if mill.part("monitor"):
+        lines.append(f"  page             http://{config.monitor.listen}")
     lines += _server_lines(mill)
     brokers = [part for part in mill.parts if part.name.startswith(BROKER_PREFIX)]
-    if brokers:
+    if config.cluster.hosts is not None:
+        addresses = ",".join(net_addresses(config).values())
+        lines.append(f"  Kafka clients    bootstrap.servers={addresses} (TLS and login)")
+    elif brokers:
         addresses = ",".join(
             f"127.0.0.1:{port}"
             for part in brokers

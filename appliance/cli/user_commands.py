@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from appliance.cli import context
 from appliance.cli.cluster import (
     TIMEOUT_S,
     BootstrapOption,
@@ -18,7 +19,7 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
-from appliance.output import tell
+from appliance.output import CommandError, Exit, tell
 
 app = group_of_commands("Users that log in to the brokers.")
 
@@ -77,10 +78,25 @@ def password(
     """Change a user's password; connections of the user end."""
     from appliance.kafka import users
 
+    if _is_of_the_parts(name, bootstrap):
+        raise CommandError(
+            f"{name} is the user of the mill's own parts, whose password is in"
+            " data/secrets/mill/password on each host: nothing was changed",
+            Exit.CONDITION,
+        )
     given = users.read_password(name, password_file)
     with_cluster(bootstrap, timeout, lambda cluster: users.change(cluster, name, given))
     text = f"user {name} has another password; its connections have ended"
     tell(text, "user/1", {"user": name, "change": "password"}, as_json)
+
+
+def _is_of_the_parts(name: str, bootstrap: str | None) -> bool:
+    """Return True if the parts of this mill log in as this user."""
+    from appliance.mill.parts import ENTRY_USER
+
+    if bootstrap is not None or name != ENTRY_USER:
+        return False
+    return context.mill_as_it_runs().config.cluster.hosts is not None
 
 
 @app.command()
@@ -96,6 +112,11 @@ def remove(
 
     with_cluster(bootstrap, timeout, lambda cluster: users.existing(cluster, name))
     lines = [f"user {name} and its ACLs will be removed, and its connections will end"]
+    if _is_of_the_parts(name, bootstrap):
+        lines.append(
+            f"{name} is the user of the mill's own parts: they stop working until the main host has"
+            " written the user again, within a minute"
+        )
     if with_cluster(bootstrap, timeout, lambda cluster: users.is_last_super_user(cluster, name)):
         lines.append(
             f"{name} is the last super user with a password: after their next start the brokers do"

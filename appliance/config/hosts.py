@@ -11,17 +11,12 @@ from appliance.config.network import is_dialled_host, is_loopback, leads_to_the_
 
 PATH: Path = ("cluster", "hosts")
 
-IS_OFFERED = False
-"""Whether a file may have the key."""
-
 
 def check_hosts(config: MillConfig, document: Document) -> None:
     """Append the faults of the key, and those of keys that cannot be beside it."""
     hosts = config.cluster.hosts
     if hosts is None:
         return
-    if not IS_OFFERED:
-        document.add(PATH, "hosts", "null: brokers on several hosts are not offered yet")
     if config.cluster.bootstrap_servers is not None:
         document.add(
             PATH,

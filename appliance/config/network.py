@@ -78,8 +78,10 @@ def check_network(config: MillConfig, document: Document) -> None:
     if network.opens_kafka and config.cluster.bootstrap_servers is not None:
         expected = "[]: the brokers of cluster.bootstrap_servers are not this mill's"
         document.add(("network", "open"), f"[{KAFKA}]", expected)
-    elif network.open and not network.names and not (
-        config.cluster.hosts is not None and network.open == (KAFKA,)
+    elif (
+        network.open
+        and not network.names
+        and not (config.cluster.hosts is not None and network.open == (KAFKA,))
     ):
         document.add(
             ("network", "open"),

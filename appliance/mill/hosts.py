@@ -16,7 +16,8 @@ from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.machine.processes import has_address
 from appliance.mill.home import Home
-from appliance.mill.parts import Placement, main_broker
+from appliance.mill.parts import Placement, has_other_parts, main_broker
+from sinks.config import SinksSection
 
 RECORD_VERSION = 1
 
@@ -56,6 +57,24 @@ def write_record(home: Home, record: HostRecord) -> None:
 def place(home: Home, config: MillConfig, *, in_containers: bool = False) -> Placement:
     """Return the placement of the parts of this machine. Raises HostRecordFault."""
     return Placement(in_containers, broker=own_broker(home, config))
+
+
+def of_this_host(config: MillConfig, placement: Placement) -> MillConfig:
+    """Return the configuration of this machine's parts.
+
+    If the brokers are on several hosts, the file can be the same on each. All hosts but the main
+    one ignore what only the parts of the main host use.
+    """
+    if has_other_parts(config, placement):
+        return config
+    stated = config.stream.model_copy(update={"metrics": (), "archive": None})
+    return config.model_copy(
+        update={
+            "collector": config.collector.model_copy(update={"inputs": ()}),
+            "stream": stated,
+            "sinks": SinksSection(redis=None, mysql=None),
+        }
+    )
 
 
 def own_broker(home: Home, config: MillConfig) -> int | None:

@@ -14,6 +14,7 @@ from appliance.machine.java import JavaRuntime, find_java
 from appliance.mill.broker_settings import settings_of_broker
 from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
+from appliance.mill.hosts import of_this_host, place
 from appliance.mill.init import ENTRY_PASSWORD, read_secret
 from appliance.mill.parts import (
     ENTRY_MECHANISM,
@@ -45,6 +46,20 @@ class Mill:
     config: MillConfig
     placement: Placement
     sha256: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        home: Home,
+        config: MillConfig,
+        *,
+        in_containers: bool = False,
+        sha256: str | None = None,
+    ) -> "Mill":
+        """Return the mill as this machine has it. `config` is the whole content of the file. Raises
+        HostRecordFault."""
+        placement = place(home, config, in_containers=in_containers)
+        return cls(home, of_this_host(config, placement), placement, sha256)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -14,7 +14,7 @@ import random
 import signal
 import time
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from appliance.config.faults import ConfigFaults
@@ -93,7 +93,9 @@ class Driver:
         following: ConfigFollower,
         commands: dict[str, list[str]] | None = None,
         leftover_stop_s: float = children.LEFTOVER_STOP_S,
+        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
+        """`beside` runs beside the parts as long as the mill runs."""
         self.home = home
         self.core = Supervisor(parts, random.Random())
         self.version = version
@@ -101,6 +103,7 @@ class Driver:
         self.started_at_ms = round(time.time() * 1000)
         self._commands = commands or {}
         self._leftover_stop_s = leftover_stop_s
+        self._beside = tuple(beside)
         self._processes: dict[str, Process] = {}
         self._pausing = PauseControl(self._processes)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,6 +124,7 @@ class Driver:
         beside = [
             asyncio.create_task(self._keep_logs_small()),
             asyncio.create_task(self._follow_the_configuration()),
+            *(asyncio.create_task(work()) for work in self._beside),
         ]
         try:
             await children.end_leftovers(self.home, self._leftover_stop_s)

@@ -19,7 +19,6 @@ from appliance.machine.files import write_atomically
 from appliance.mill.certificates import make_needed
 from appliance.mill.home import Home
 from appliance.mill.host_secrets import initialise_mill
-from appliance.mill.hosts import place
 from appliance.mill.init import renew_readers
 from appliance.mill.parts import Part
 from appliance.mill.settings import Mill
@@ -135,11 +134,9 @@ class ConfigFollower:
                 "example because it was saved in the meantime: run the command again"
             )
         found = load_bytes(data, file, self._home.folder).config
-        placement = place(self._home, found)
-        wanted = Mill(self._home, found, placement)
-        before = load(copy, self._home.folder).config
-        started = Mill(self._home, before, place(self._home, before))
-        initialise_mill(self._home, found, placement)
+        wanted = Mill.of(self._home, found)
+        started = Mill.of(self._home, load(copy, self._home.folder).config)
+        initialise_mill(self._home, found, wanted.placement)
         make_needed(self._home, wanted.config, datetime.now(UTC))
         renew_readers(self._home, wanted.config.network.open)
         what = differences(started, wanted)

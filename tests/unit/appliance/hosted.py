@@ -4,7 +4,7 @@ from pathlib import Path
 
 from appliance.config.load import load_text
 from appliance.mill.home import Home, find_home
-from appliance.mill.hosts import HostRecord, place, write_record
+from appliance.mill.hosts import HostRecord, write_record
 from appliance.mill.settings import Mill
 
 HOSTS = {1: "mill-1.example.org", 2: "mill-2.example.org", 3: "mill-3.example.org"}
@@ -37,5 +37,4 @@ def has_authority(folder: Path) -> None:
 
 def mill(folder: Path, text: str = TEXT) -> Mill:
     home = home_of(folder)
-    config = load_text(text, "mill.yaml", folder, {}).config
-    return Mill(home, config, place(home, config))
+    return Mill.of(home, load_text(text, "mill.yaml", folder, {}).config)

@@ -8,7 +8,6 @@ import pytest
 from appliance.checks import hosts, startup
 from appliance.checks.opened import opened_text
 from appliance.checks.startup import CheckLevel
-from appliance.config import hosts as config_hosts
 from appliance.mill.entry import cluster_entry
 from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.hosts import HostRecordFault, is_this_machine, own_broker
@@ -29,11 +28,6 @@ from tests.unit.appliance.hosted import (
     joined,
     mill,
 )
-
-
-@pytest.fixture(autouse=True)
-def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_hosts, "IS_OFFERED", True)
 
 
 def names(of: Mill) -> list[str]:

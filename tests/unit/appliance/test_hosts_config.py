@@ -4,15 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.config import hosts as config_hosts
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load_text
 from tests.unit.appliance.hosted import HOSTS, LOCAL, OPEN, STATED, TEXT
-
-
-@pytest.fixture(autouse=True)
-def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_hosts, "IS_OFFERED", True)
 
 
 def faults_of(text: str, **environ: str) -> list[str]:

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from pydantic import BaseModel, Field
 
-from appliance.config import hosts as config_hosts
 from appliance.config.load import load_text
 from appliance.mill.home import CODE
 from sinks.values import Measure
@@ -246,10 +245,7 @@ def examples() -> Iterator[tuple[str, str, Any]]:
 
 
 @pytest.mark.parametrize(("label", "key", "value"), list(examples()))
-def test_each_example_passes_the_check(
-    label: str, key: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(config_hosts, "IS_OFFERED", True)
+def test_each_example_passes_the_check(label: str, key: str, value: Any, tmp_path: Path) -> None:
     (tmp_path / "data" / "secrets").mkdir(parents=True)
     new_test_authority(tmp_path)
     for name in ("my-mysql", "webhook-token", "cluster"):

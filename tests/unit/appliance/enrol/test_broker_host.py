@@ -14,7 +14,6 @@ import pytest
 from cryptography import x509
 
 from appliance.cli.app import main
-from appliance.config import hosts as config_hosts
 from appliance.config.load import load
 from appliance.enrol.broker_file import (
     BrokerFile,
@@ -37,11 +36,6 @@ from broker.config import BrokerConfig
 from tests.unit.appliance.hosted import HOSTS, LOCAL, OPEN, TEXT, home_of, joined, mill
 
 MORE = "topics: [{name: logs.a, partitions: 3}]\nports: {net: 9300}\n"
-
-
-@pytest.fixture(autouse=True)
-def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config_hosts, "IS_OFFERED", True)
 
 
 class Machines:

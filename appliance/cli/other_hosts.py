@@ -1,0 +1,139 @@
+"""The hosts of a mill on several hosts as one of them sees the others, for `up` and `status`."""
+
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import Any
+
+from appliance.cli import context
+from appliance.config.faults import ConfigFaults
+from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, main_broker, voters
+from appliance.mill.settings import Mill
+from appliance.output import CommandError, Exit
+from protocol.status import PartStatus, StatusUnavailable, fetch_status
+
+DIAL_S = 1.0
+"""The time in seconds within which another host must accept a connection."""
+STATUS_TIMEOUT_S = 2.0
+
+
+WAITING = ("waits_for_brokers", "waits_for_cluster", "waits_for_controller", "no_quorum")
+"""The problems of a broker that has no connection to the controller."""
+
+
+class HostState(StrEnum):
+    """The state of a broker on another host, as the cluster knows it."""
+
+    IN_SERVICE = "in service"
+    STOPPING = "stopping"
+    AWAY = "out of service"
+    ABSENT = "not started yet"
+    UNKNOWN = "unknown"
+    """This host's broker has no connection to the cluster."""
+
+
+def silent_hosts(mill: Mill) -> list[str]:
+    """Return a sentence for each other host whose broker accepts no connection."""
+    hosts, own = mill.config.cluster.hosts, mill.placement.broker
+    if hosts is None or own is None:
+        return []
+    others = {
+        number: address
+        for number, address in voters(mill.config, mill.placement).items()
+        if number != own
+    }
+    with ThreadPoolExecutor(len(others)) as threads:
+        reasons = dict(zip(others, threads.map(_fault_of, others.values()), strict=True))
+    main = main_broker(mill.config)
+    found = []
+    for number, reason in reasons.items():
+        if reason is None:
+            continue
+        join = (
+            f" (before its first start: `./millrace enrol broker {number}` on {hosts[main]}, and"
+            " `./millrace join FILE` there)"
+            if number != main
+            else ""
+        )
+        found.append(
+            f"broker {number} on {hosts[number]} does not answer: {reason}; type there"
+            f" `./millrace up`{join}"
+        )
+    if found:
+        found.append("the first start waits for all hosts, every later one for a majority of them")
+    return found
+
+
+def _fault_of(address: tuple[str, int]) -> str | None:
+    host, port = address
+    try:
+        socket.create_connection(address, DIAL_S).close()
+    except socket.gaierror:
+        return f"the name {host} does not resolve here (DNS or /etc/hosts)"
+    except TimeoutError:
+        return f"no answer from port {port} (a firewall, or the host is away)"
+    except OSError as error:
+        return f"port {port}: {error.strerror}"
+    return None
+
+
+def other_hosts(mill: Mill) -> list[dict[str, Any]]:
+    """Return a row for the broker of each other host. This host's broker is asked."""
+    hosts, own = mill.config.cluster.hosts, mill.placement.broker
+    if hosts is None or own is None:
+        return []
+    part = mill.part(f"{BROKER_PREFIX}{own}")
+    port = mill.config.ports.broker_status if part is None else part.port
+    try:
+        status = fetch_status(LOOPBACK, port, STATUS_TIMEOUT_S)
+    except StatusUnavailable:
+        status = None
+    states = {number: state_in(status, number) for number in hosts if number != own}
+    return [
+        {
+            "broker": number,
+            "host": hosts[number],
+            "state": str(state),
+            "in_service": state is HostState.IN_SERVICE,
+            "is_away": state in (HostState.AWAY, HostState.ABSENT),
+        }
+        for number, state in states.items()
+    ]
+
+
+def state_in(status: PartStatus | None, number: int) -> HostState:
+    """Return the state of a broker by the status of another broker.
+
+    A broker that is fenced, or that waits for others, has metadata of an unknown age.
+    """
+    details: Mapping[str, Any] = {} if status is None else status.details
+    if number in details.get("cluster_waits_for", ()):
+        return HostState.ABSENT
+    waits = status is None or any(one.code in WAITING for one in status.problems)
+    if waits or details.get("is_fenced", True):
+        return HostState.UNKNOWN
+    for one in details.get("brokers", ()):
+        if one["node_id"] == number:
+            if one["is_fenced"]:
+                return HostState.AWAY
+            return HostState.STOPPING if one["is_stopping"] else HostState.IN_SERVICE
+    return HostState.ABSENT
+
+
+def refuse_on_hosts(what: str, bootstrap: str | None = None) -> None:
+    """Raise CommandError for a command that is not offered yet if the brokers of this mill are on
+    several hosts."""
+    if bootstrap is not None:
+        return
+    try:
+        hosts = context.mill_as_it_runs().config.cluster.hosts
+    except ConfigFaults:
+        # The command reports the faults if it needs the file.
+        return
+    if hosts is not None:
+        raise CommandError(
+            f"{what} is not offered yet for a mill whose brokers are on several hosts"
+            " (cluster.hosts): nothing was changed",
+            Exit.CONDITION,
+        )

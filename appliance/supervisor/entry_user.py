@@ -1,0 +1,109 @@
+"""Keeps the user as which the mill's own parts enter brokers on several hosts.
+
+The main host's supervisor writes the user's password into the cluster, through the listener HOST of
+its own broker, which needs no login. It writes only if the cluster has no password of the user, or
+refuses the one in the file: each write ends the user's connections. The check is repeated, so it
+does not matter when a supervisor is killed, and a user that was removed returns.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from appliance.mill.init import ENTRY_PASSWORD
+from appliance.mill.parts import ENTRY_MECHANISM, ENTRY_USER, LOOPBACK, main_broker
+from appliance.mill.settings import Mill
+from appliance.mill.tls_paths import client_trust
+from protocol.client.cluster import Cluster
+from protocol.client.connection import Connection
+from protocol.client.errors import ClientError
+from protocol.client.login import ClientLogin, LoginRefused, LoginSettings
+from protocol.client.tls import TlsFileError, TlsSettings, client_context
+from protocol.client.user_admin import describe_users, set_password
+from protocol.errors import ApiError, WireError
+from protocol.log import fields
+from protocol.security.scram import MECHANISMS
+
+CHECK_EVERY_S = 30.0
+RETRY_S = 1.0
+TIMEOUT_MS = 10_000
+CLIENT_ID = "millrace-supervisor"
+
+MECHANISM = MECHANISMS[ENTRY_MECHANISM]
+
+logger = logging.getLogger(__name__)
+
+
+def keeper_of(mill: Mill) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Return what the supervisor runs beside its parts; None if the parts do not log in, or if
+    another host keeps their user."""
+    hosts = mill.config.cluster.hosts
+    if hosts is None or mill.placement.broker != main_broker(mill.config):
+        return None
+    return EntryUser(mill).keep
+
+
+class EntryUser:
+    """The user of the mill's own parts, as this host's broker has it."""
+
+    def __init__(self, mill: Mill) -> None:
+        number = main_broker(mill.config)
+        ports, hosts = mill.config.ports, mill.config.cluster.hosts or {}
+        self._local = f"{LOOPBACK}:{ports.host + number - 1}"
+        self._net = (hosts[number], ports.net + number - 1)
+        self._ca = client_trust(mill.home, mill.config.network)
+        self._password_file = mill.home.secrets / ENTRY_PASSWORD
+        self._said = ""
+
+    async def keep(self) -> None:
+        """Check the user for ever, and write it where needed."""
+        while True:
+            try:
+                is_good = await self.check()
+            except (ApiError, ClientError, WireError, TlsFileError, OSError) as error:
+                is_good = False
+                self._say(str(error))
+            await asyncio.sleep(CHECK_EVERY_S if is_good else RETRY_S)
+
+    async def check(self) -> bool:
+        """Return True if the brokers accept the password; write it if they do not have it.
+
+        Raises an error of the client if that cannot be found out.
+        """
+        password = (await asyncio.to_thread(self._password_file.read_text)).strip()
+        cluster = Cluster(self._local, client_id=CLIENT_ID, request_timeout_ms=TIMEOUT_MS)
+        try:
+            await cluster.start(TIMEOUT_MS)
+            known = (await describe_users(cluster, [ENTRY_USER])).get(ENTRY_USER, {})
+            if MECHANISM in known and await self._is_accepted(password):
+                self._said = ""
+                return True
+            await set_password(cluster, ENTRY_USER, password, MECHANISM)
+        finally:
+            await cluster.close()
+        logger.info("wrote the password of the mill's parts", extra=fields(user=ENTRY_USER))
+        return False
+
+    async def _is_accepted(self, password: str) -> bool:
+        login = ClientLogin(LoginSettings(ENTRY_USER, password, MECHANISM), random.Random())
+        tls = client_context(TlsSettings(ca=self._ca))
+        host, port = self._net
+        try:
+            connection = await Connection.open(
+                host, port, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS, tls=tls, login=login
+            )
+        except LoginRefused:
+            return False
+        connection.close()
+        return True
+
+    def _say(self, reason: str) -> None:
+        """Log why the user cannot be checked, once for each reason."""
+        if reason != self._said:
+            self._said = reason
+            logger.info(
+                "the user of the mill's parts is checked as soon as the cluster answers",
+                extra=fields(user=ENTRY_USER, why=reason),
+            )
