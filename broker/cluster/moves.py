@@ -41,6 +41,9 @@ class MovedBrokers:
     """The voters that were moved alone, in the order of their ids."""
     leaves_no_majority: bool = False
     """True if so many voters were moved alone that the others cannot elect a leader."""
+    others: tuple[MovedBroker, ...] = ()
+    """All other brokers that are configured at another address than the registered one, in the
+    order of their ids. They can still run at the registered address."""
 
 
 class AddressBook:
@@ -96,4 +99,5 @@ def find_moves(
         voters,
         leaves_no_majority=bool(voters)
         and len(voter_ids) - len(voters) < majority_of(len(voter_ids)),
+        others=tuple(one for one in moved.values() if one.node_id != own_id),
     )

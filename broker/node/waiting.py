@@ -94,7 +94,7 @@ def _waiting(
         silent = [one for one in others if _is_silent(peers.silence_of(one), is_serving)]
         is_short = len(voters) - len(silent) < majority_of(len(voters))
         if is_short or (leader_id == NO_NODE and not is_serving):
-            return [_no_quorum(voters, silent, peers, now_ms)]
+            return [_no_quorum(voters, silent, joining, now_ms)]
     if leader_id != NO_NODE and not is_serving:
         who = f"the controller, broker {leader_id}"
         text = f"this broker waits until {who}, takes it into service"
@@ -112,13 +112,20 @@ def _is_silent(silence: Silence | None, is_serving: bool) -> bool:
     return silence is not None and not (is_serving and silence.end is None)
 
 
-def _no_quorum(voters: list[int], silent: list[int], peers: Peers, now_ms: int) -> Problem:
+def _no_quorum(voters: list[int], silent: list[int], joining: ClusterJoin, now_ms: int) -> Problem:
     named = f"{majority_of(len(voters))} of the voters {listed(sorted(voters))}"
     if not silent:
         return Problem("no_quorum", f"no controller: {named} will elect one soon")
-    return Problem(
-        "no_quorum", f"no controller: this broker waits for {named}: {_each(silent, peers, now_ms)}"
-    )
+    missing = _each(silent, joining.peers, now_ms)
+    text = f"no controller: this broker waits for {named}: {missing}"
+    moved = [one for one in joining.moves.others if one.node_id in silent]
+    if moved:
+        text += (
+            f". Brokers {listed(moved)} have new addresses in the configuration of this broker. If "
+            "they still run at the old ones, restart them with the new configuration, or start "
+            "this broker with theirs"
+        )
+    return Problem("no_quorum", text)
 
 
 def _each(node_ids: Iterable[int], peers: Peers, now_ms: int) -> str:

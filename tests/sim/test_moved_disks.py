@@ -90,6 +90,32 @@ def problems(node: WholeBroker) -> dict[str, str]:
     return {one.code: one.text for one in BrokerStatus(node.broker, 0).status().problems}
 
 
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_a_broker_with_a_newer_file_than_the_others_says_so(
+    cluster: WholeCluster, *, is_controller: bool
+) -> None:
+    """The others still run at their old addresses. This broker does not ask there: if the whole
+    cluster was restored elsewhere, the old addresses are those of another cluster."""
+    one = next(node for node in cluster.nodes if (node is cluster.active()) is is_controller)
+    others = [node for node in cluster.nodes if node is not one]
+    stop(cluster, one)
+    for node in others:
+        one.configured[str(node.node_id)]["host"] = f"m{node.node_id}"
+    one.start()
+    cluster.run_for(10_000)
+    assert not one.is_ready
+    text = problems(one)["no_quorum"]
+    for node in others:
+        assert f"{node.node_id} (from n{node.node_id}:29092 to m{node.node_id}:29092)" in text
+    assert "If they still run at the old ones, restart them" in text
+    stop(cluster, one)
+    for node in others:
+        one.configured[str(node.node_id)]["host"] = node.host
+    one.start()
+    cluster.run_until(lambda: is_in_service(cluster), 30_000, "all in service")
+    assert "no_quorum" not in problems(one)
+
+
 def test_an_old_copy_at_another_address_votes_when_it_has_caught_up(cluster: WholeCluster) -> None:
     one, two, three = cluster.nodes
     copy = copied(two)

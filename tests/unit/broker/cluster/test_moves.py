@@ -51,6 +51,11 @@ def test_which_disks_were_moved_alone(
         moves = find_moves(own_id, voters, book_of(registered), configured)
         assert [one.node_id for one in moves.voters] == [one for one in alone if one in voters]
         assert moves.leaves_no_majority == is_stuck
+        assert [one.node_id for one in moves.others] == [
+            one
+            for one in configured
+            if one != own_id and registered.get(one, configured[one]) != configured[one]
+        ]
         if own_id in alone:
             before, now = str(registered[own_id]), str(configured[own_id])
             assert moves.own == MovedBroker(own_id, before, now)
