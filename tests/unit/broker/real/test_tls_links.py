@@ -306,10 +306,14 @@ def test_pitfall_32_handshakes_begun_and_left(
 
     async def once(there: Listening) -> None:
         clients: list[socket.socket] = []
+
+        def are_accepted() -> bool:
+            return len(there.made) == len(clients)
+
         while len(clients) < count:
             clients += [there.plain() for _ in range(100)]
             # The kernel keeps a few hundred connections until the loop accepts them.
-            await until(lambda: len(there.made) == len(clients))
+            await until(are_accepted)
         for client in clients:
             client.sendall(hello())
         await until(lambda: there.listening._handshakes.waiting)
