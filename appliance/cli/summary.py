@@ -62,8 +62,8 @@ def _server_lines(mill: Mill) -> list[str]:
         here = {"redis": f"redis-cli -s {at} --user reader --askpass", "mysql": f"mysql {own}"}
         lines.append(f"  {title}            {here[name]}")
         lines.append(
-            f"                   other machines: port {part.port} with TLS and data/ca.pem, user"
-            f" reader, password in {readers}"
+            f"                   with TLS: port {part.port}, data/ca.pem, user reader, password in"
+            f" {readers}"
         )
     return lines
 

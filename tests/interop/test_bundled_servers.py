@@ -22,6 +22,7 @@ from appliance.launch.opening import (
     MYSQL_CONNECTIONS_MAX,
     READERS_CONNECTIONS_MAX,
     REDIS_CONNECTIONS_MAX,
+    REDIS_IDLE_S,
     STATEMENT_MAX_S,
 )
 from appliance.launch.servers import find_program, mysql_command, redis_command
@@ -43,6 +44,8 @@ from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
+
+REDIS_ALONE = "network: {open: [redis], listen: '::', names: [mill.example.org]}\n"
 
 
 @contextmanager
@@ -165,6 +168,21 @@ def test_readers_read_counts_over_tls_with_their_password(opened: Opened) -> Non
         assert row is not None and row[0] > 0
         with pytest.raises(pymysql.err.OperationalError, match="denied"):
             cursor.execute("CREATE TABLE x (a INT)")
+
+
+def test_the_settings_of_the_handbook_work(opened: Opened) -> None:
+    """docs/howto/open-to-the-network.md shows these options of both libraries."""
+    ca = opened.tls.ca
+    with redis.Redis(
+        host="localhost", port=opened.redis_port, username="reader",
+        password=opened.readers["redis"], ssl=True, ssl_ca_certs=ca,
+    ) as client:  # fmt: skip
+        assert client.ping()
+    with pymysql.connect(
+        host="localhost", port=opened.mysql_port, user="reader", password=opened.readers["mysql"],
+        database="millrace", ssl_ca=ca, ssl_verify_identity=True,
+    ) as connection:  # fmt: skip
+        connection.ping()
 
 
 def test_a_wrong_password_or_none_reads_nothing(opened: Opened) -> None:
@@ -332,6 +350,31 @@ def test_a_closed_mysql_has_no_trace_of_the_opening(tmp_path: Path) -> None:
             assert row is not None and float(row[0]) == STATEMENT_MAX_S
 
 
+def test_the_stream_goes_on_after_redis_has_closed_its_idle_connection(tmp_path: Path) -> None:
+    """A mill without lines sends no commands for longer than the limit, here one second."""
+    port = free_port()
+    mill = mill_in(tmp_path, f"{REDIS_ALONE}ports: {{redis: {port}}}\n")
+    make_needed(mill.home, mill.config, datetime.now(UTC))
+    renew_readers(mill.home, mill.config.network.open)
+    own = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream")).redis
+    assert own is not None
+    command = redis_command(mill)
+    file = Path(command[-1])
+    text = file.read_text()
+    assert f"timeout {REDIS_IDLE_S}\n" in text
+    file.write_text(text.replace(f"timeout {REDIS_IDLE_S}\n", "timeout 1\n"))
+    with running(command, tmp_path / "redis.log"):
+        wait_until(lambda: ask_redis(own), 20, "Redis answers")
+        with redis_client(own, 5.0) as idle, redis_client(own, 5.0) as watcher:
+            assert idle.ping()
+            wait_until(
+                lambda: watcher.info("clients")["connected_clients"] == 1,
+                20,
+                "Redis closes the idle connection",
+            )
+            assert idle.ping()
+
+
 def test_redis_as_the_only_sink_can_be_opened(tmp_path: Path) -> None:
     """Redis loads its file with the rights of the default user, which cannot log in."""
     text = "sinks: {mysql: null}\n"
@@ -353,8 +396,7 @@ def test_redis_as_the_only_sink_can_be_opened(tmp_path: Path) -> None:
 def opened_redis(folder: Path, more: str) -> Iterator[tuple[RedisSettings, RedisSettings, str]]:
     """Run an open Redis. Yield the settings of the stream and of a reader, and the password."""
     port = free_port()
-    text = f"network: {{open: [redis], listen: '::', names: [mill.example.org]}}\n{more}"
-    mill = mill_in(folder, f"{text}ports: {{redis: {port}}}\n")
+    mill = mill_in(folder, f"{REDIS_ALONE}{more}ports: {{redis: {port}}}\n")
     make_needed(mill.home, mill.config, datetime.now(UTC))
     renew_readers(mill.home, mill.config.network.open)
     own = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream")).redis

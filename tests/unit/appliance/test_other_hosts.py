@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from appliance.cli.app import main
-from appliance.cli.summary import summary
 from appliance.cli.other_hosts import HostState, silent_hosts, state_in
+from appliance.cli.summary import summary
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
 from protocol.status import PartState, PartStatus, Problem
