@@ -1,6 +1,7 @@
 """`millrace cert`: the mill's own CA, and the certificates of its parts."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,6 +54,10 @@ def renew_certificates(
     part: Annotated[
         str | None, typer.Option("--for", help="Only this part, such as broker-2.")
     ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="The folder for the file of another host; default: this one."),
+    ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
     """Make new certificates for the parts, and the CA if there is none; works when stopped.
@@ -65,7 +70,7 @@ def renew_certificates(
     everywhere = [one.part for one in holders_of(mill.config)]
     others = [one for one in everywhere if one not in {one.part for one in holders}]
     if part in others:
-        _write_for_another_host(mill, part, as_json)
+        _write_for_another_host(mill, part, folder, as_json)
         return
     if not holders:
         raise CommandError(_no_holder(mill))
@@ -86,14 +91,14 @@ def renew_certificates(
         say(f"{other} is on another host: `./millrace cert renew --for {other}` writes its file")
 
 
-def _write_for_another_host(mill: Mill, part: str, as_json: bool) -> None:
-    """Write a file with a new certificate for a broker of another host into this folder."""
+def _write_for_another_host(mill: Mill, part: str, folder: Path | None, as_json: bool) -> None:
+    """Write a file with a new certificate for a broker of another host."""
     from appliance.enrol.broker_file import encode_certificate
 
     hosts = mill.config.cluster.hosts or {}
     number = int(part.removeprefix(BROKER_PREFIX))
     text = encode_certificate(new_certificate(mill, number))
-    path = write_private(None, f"{part}.cert", text)
+    path = write_private(folder, f"{part}.cert", text)
     words = (
         f"wrote {path}; copy it to {hosts[number]} and type there\n"
         f"  ./millrace cert install {path.name}\n"

@@ -112,8 +112,8 @@ class ClusterSection(_FileModel):
     )
     hosts: Hosts = Field(
         default=None,
-        description="the host of each bundled broker by its id, if they are on several machines."
-        " null: all on this machine",
+        description="the host of each bundled broker by its id, if they are on several machines,"
+        " see [three hosts](../howto/three-hosts.md). null: all on this machine",
         examples=[{1: "mill-1.example.org", 2: "mill-2.example.org", 3: "mill-3.example.org"}],
     )
     bootstrap_servers: str | None = Field(

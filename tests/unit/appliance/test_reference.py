@@ -158,6 +158,8 @@ COLUMNS: dict[str, dict[str, Any]] = {
 }
 SECTIONS = [f"{one}Section" for one in ("Collector", "Sinks", "Monitor", "Ports", "Security")]
 ELSEWHERE = {"bootstrap_servers": "h:1"}
+CLUSTER: dict[str, dict[str, Any]] = {"security": ELSEWHERE, "hosts": {"brokers": 3}}
+BESIDE = {"hosts": {"network": {"open": ["kafka"], "listen": "0.0.0.0", "login": "users"}}}
 LOGIN = {"user": "mill", "password": "s3cret"}
 LIMITS = {"100000": "lag", "10m": "time_lag", "5%": "unparsed_share"}
 
@@ -180,11 +182,8 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
     match label:
         case "MillConfig":
             return given
-        case "appliance.ClusterSection" if key == "hosts":
-            network = {"open": ["kafka"], "listen": "0.0.0.0", "login": "users"}
-            return {"cluster": {"brokers": 3, **given}, "network": network}
         case "appliance.ClusterSection":
-            return {"cluster": {**(ELSEWHERE if key == "security" else {}), **given}}
+            return {**BESIDE.get(key, {}), "cluster": {**CLUSTER.get(key, {}), **given}}
         case "ClusterSecuritySection":
             return {"cluster": {**ELSEWHERE, "security": {**LOGIN, **given}}}
         case "TopicSection":
