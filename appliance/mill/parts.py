@@ -11,6 +11,7 @@ from enum import StrEnum
 from appliance.config.model import MillConfig
 from appliance.config.replication import REPLICAS
 from monitor.config.settings import split_address
+from protocol.security.address import bracketed
 
 BROKER_PREFIX = "broker-"
 """The beginning of a broker's part name, before its node id."""
@@ -18,11 +19,17 @@ BROKER_PREFIX = "broker-"
 NET_SETTING = "ports.net"
 """The setting of the ports of the brokers' listener with TLS."""
 
+PAGE_SETTING = "monitor.listen"
+"""The setting of the page's address."""
+
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 
 REDIS_IN_CONTAINER = 6379
 MYSQL_IN_CONTAINER = 3306
+
+
+MONITOR = "monitor"
 
 
 class ProbeKind(StrEnum):
@@ -139,6 +146,13 @@ def monitor_port(config: MillConfig) -> int:
     return split_address(config.monitor.listen)[1]
 
 
+def page_url(config: MillConfig) -> str:
+    """Return the address of the page for people."""
+    if config.network.opens_page:
+        return f"https://{bracketed(config.network.names[0])}:{monitor_port(config)}"
+    return f"http://{config.monitor.listen}"
+
+
 def status_ports(config: MillConfig) -> dict[str, int]:
     """Return the port of the health check of each optional part, whether or not the part is
     configured."""
@@ -158,9 +172,7 @@ def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:
         )
     if config.stream.metrics:
         found.append(_http("stream", placement, (("ports.stream", ports.stream),), 1, 1, 240_000))
-    found.append(
-        _http("monitor", placement, (("monitor.listen", monitor_port(config)),), 0, 0, 60_000)
-    )
+    found.append(_http(MONITOR, placement, ((PAGE_SETTING, monitor_port(config)),), 0, 0, 60_000))
     return tuple(found)
 
 
