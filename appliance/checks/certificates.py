@@ -10,7 +10,7 @@ from appliance.mill.settings import Mill
 
 def ends(mill: Mill, now: datetime) -> Iterator[Check]:
     """Report each certificate with its end, and what to do if that is near."""
-    if not mill.config.network.opens_kafka:
+    if not mill.config.network.open:
         return
     for one in shown(mill.home, mill.config):
         level = CheckLevel.WARNING if one.is_due(now) else CheckLevel.OK

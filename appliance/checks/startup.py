@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from appliance.config.model import BROKER_ID_MAX
+from appliance.config.page import ADD_PERSON
 from appliance.launch.servers import find_program
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
@@ -23,9 +24,11 @@ from appliance.machine.processes import (
 )
 from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
+from appliance.mill.page_logins import LoginFileFault, people
 from appliance.mill.parts import (
     BROKER_PREFIX,
     NET_SETTING,
+    PAGE_SETTING,
     broker_ids,
     bundles_mysql,
     bundles_redis,
@@ -34,6 +37,7 @@ from appliance.mill.settings import Mill
 from appliance.mill.voter_folders import newest_voters, stored_voters
 from broker.config import TlsFiles
 from broker.real.certificates import WrongCertificate, checked_contexts
+from monitor.config.settings import split_address
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
 from stream.spark.masters import MasterAway, addresses, ask_masters
 
@@ -97,16 +101,18 @@ def programs(mill: Mill) -> Iterator[Check]:
 
 
 def network(mill: Mill) -> Iterator[Check]:
-    """Check what the listener NET needs: its certificate and its address."""
+    """Check what listeners with TLS and a login need: certificate, addresses, and a person."""
     yield from own_certificate(mill)
     yield from listen_address(mill)
+    yield from page_address(mill)
+    yield from page_people(mill)
 
 
 def own_certificate(mill: Mill) -> Iterator[Check]:
     """Check the certificate files that the user provides, as the brokers do at their start."""
     network, folder = mill.config.network, mill.home.folder
     own = network.tls
-    if not network.opens_kafka or own.certificate is None or own.key is None:
+    if not network.open or own.certificate is None or own.key is None:
         return
     files = TlsFiles(
         certificate=str(folder / own.certificate),
@@ -123,15 +129,43 @@ def own_certificate(mill: Mill) -> Iterator[Check]:
 def listen_address(mill: Mill) -> Iterator[Check]:
     """Check that this machine has the address of the listener NET."""
     network = mill.config.network
-    if not network.opens_kafka or has_address(network.listen):
-        return
+    if network.opens_kafka and not has_address(network.listen):
+        yield _foreign_address("network.listen", network.listen)
+
+
+def page_address(mill: Mill) -> Iterator[Check]:
+    """Check that this machine has the address of an opened page."""
+    host, _ = split_address(mill.config.monitor.listen)
+    if mill.config.network.opens_page and not has_address(host):
+        yield _foreign_address("monitor.listen", host)
+
+
+def _foreign_address(key: str, host: str) -> Check:
     known = ", ".join(["127.0.0.1", *addresses_of_this_machine()])
-    yield Check(
+    return Check(
         CheckLevel.FAILED,
-        "network.listen",
-        f"this machine does not have the address {network.listen}",
+        key,
+        f"this machine does not have the address {host}",
         f"write one of its addresses ({known}), or 0.0.0.0 for all of its IPv4 addresses",
     )
+
+
+def page_people(mill: Mill) -> Iterator[Check]:
+    """Check that there is a person who can log in to the page."""
+    if mill.config.monitor.login != "users":
+        return
+    try:
+        found = people(mill.home)
+    except LoginFileFault as error:
+        yield Check(CheckLevel.FAILED, "monitor.login", str(error))
+        return
+    if not found:
+        yield Check(
+            CheckLevel.FAILED,
+            "monitor.login",
+            "users, but there is no person who can log in to the page",
+            f"run `{ADD_PERSON}`",
+        )
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
@@ -278,11 +312,13 @@ def disk_space(home: Home) -> Iterator[Check]:
 
 def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
     """Check that every port of a part that will start is free, at the address where the part
-    listens. `listen_address` reports an address that this machine does not have."""
-    listen = mill.config.network.listen
+    listens. `network` reports an address that this machine does not have."""
+    own = {NET_SETTING: mill.config.network.listen}
+    if mill.config.network.opens_page:
+        own[PAGE_SETTING] = split_address(mill.config.monitor.listen)[0]
     for part in mill.parts:
         for setting, port in part.ports:
-            host = listen if setting == NET_SETTING else mill.placement.bind_host
+            host = own.get(setting, mill.placement.bind_host)
             if port in leaving_out or not has_address(host):
                 continue
             what = f"port {port} ({setting}, for {part.name})"

@@ -19,7 +19,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import LoadedConfig, load
 from appliance.mill.home import Home
-from appliance.mill.parts import BROKER_PREFIX
+from appliance.mill.parts import BROKER_PREFIX, page_url
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle, starting
 from appliance.operate.lifecycle import MillProgress
@@ -198,7 +198,7 @@ def summary(mill: Mill) -> list[str]:
     lines = []
     for paths in config.collector.inputs:
         lines.append(f"  drop logs into   {', '.join(paths.paths)}  (topic {paths.topic})")
-    lines.append(f"  page             http://{config.monitor.listen}")
+    lines.append(f"  page             {page_url(config)}")
     if mill.part("redis"):
         lines.append(f"  Redis            redis-cli -p {ports.redis} (reads mill:* unasked)")
     if mill.part("mysql"):

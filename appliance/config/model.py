@@ -24,7 +24,7 @@ from monitor.config.settings import MonitorSection
 from sinks.config import SinksSection
 from stream.config.settings import StreamSection
 
-KAFKA = "kafka"
+KAFKA, PAGE = "kafka", "page"
 """The name of the brokers in `network.open`."""
 
 Scalar = bool | int | float | str
@@ -207,8 +207,9 @@ class NetworkSection(_FileModel):
 
     open: tuple[str, ...] = Field(
         default=(),
-        description="`[kafka]`: each broker has one more listener, NET, with TLS",
-        examples=[["kafka"]],
+        description="`kafka`: each broker has one more listener, NET, with TLS; `page`: the page is"
+        " served over HTTPS, and `monitor.listen` may be an address beyond the loopback",
+        examples=[["kafka", "page"]],
     )
     listen: str = Field(
         default="127.0.0.1",
@@ -240,6 +241,11 @@ class NetworkSection(_FileModel):
     def opens_kafka(self) -> bool:
         """True if the brokers have a listener with TLS."""
         return KAFKA in self.open
+
+    @property
+    def opens_page(self) -> bool:
+        """True if the page is served over HTTPS."""
+        return PAGE in self.open
 
 
 class SecuritySection(_FileModel):

@@ -9,7 +9,7 @@ import re
 
 from appliance.config.document import Document
 from appliance.config.faults import found_text
-from appliance.config.model import KAFKA, MillConfig
+from appliance.config.model import KAFKA, PAGE, MillConfig
 
 HOST_LENGTH_MAX = 253
 LOCAL_NAMES = ("localhost.localdomain", "ip6-localhost", "ip6-loopback")
@@ -37,7 +37,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return getattr(found, "ipv4_mapped", None) or found
 
 
-def _leads_to_the_client(name: str) -> bool:
+def leads_to_the_client(name: str) -> bool:
     """Return True if a client that dials the name reaches its own machine (RFC 6761 §6.3)."""
     lower = name.lower()
     return is_loopback(lower) or lower.endswith(".localhost") or lower in LOCAL_NAMES
@@ -53,8 +53,8 @@ def check_network(config: MillConfig, document: Document) -> None:
     """Append the faults of the section."""
     network = config.network
     for index, name in enumerate(network.open):
-        if name != KAFKA:
-            expected = f"{KAFKA}: nothing else can be opened yet"
+        if name not in (KAFKA, PAGE):
+            expected = f"{KAFKA} or {PAGE}: nothing else can be opened yet"
             document.add(("network", "open", index), found_text(name), expected)
     _check_listen(config, document)
     for index, name in enumerate(network.names):
@@ -80,7 +80,7 @@ def check_network(config: MillConfig, document: Document) -> None:
     elif not network.names:
         document.add(
             ("network", "open"),
-            f"[{KAFKA}] without network.names",
+            f"[{', '.join(network.open)}] without network.names",
             "the names or addresses that clients dial, such as names: [localhost]",
         )
 
@@ -102,14 +102,16 @@ def _check_listen(config: MillConfig, document: Document) -> None:
     beside = f"beside network.listen: {network.listen}"
     if not network.opens_kafka:
         expected = f"[{KAFKA}], because nothing else listens there; or network.listen: 127.0.0.1"
-        document.add(("network", "open"), f"[] {beside}", expected)
+        if network.opens_page:
+            expected += " (the page listens at monitor.listen)"
+        document.add(("network", "open"), f"[{', '.join(network.open)}] {beside}", expected)
     if network.login is None:
         expected = (
             "login: users, because other machines may reach the brokers only with a login;"
             " or network.listen: 127.0.0.1"
         )
         document.add(("network", "login"), f"null {beside}", expected)
-    if network.names and _leads_to_the_client(network.names[0]):
+    if network.names and leads_to_the_client(network.names[0]):
         document.add(
             ("network", "names", 0),
             f"{found_text(network.names[0])} {beside}",

@@ -18,7 +18,7 @@ from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import FOLDER_MODE, read_secret
-from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, broker_names
+from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, MONITOR, broker_names
 
 if TYPE_CHECKING:
     from appliance.mill.authority import KeyPair
@@ -90,7 +90,7 @@ class ShownCertificate:
     def remedy(self) -> str:
         """A sentence that says what to do about a certificate that is due."""
         if self.is_own:
-            return f"write a new one to {self.path}; the brokers use it without a restart"
+            return f"write a new one to {self.path}; new connections use it without a restart"
         if self.owner == CA_OWNER:
             return (
                 f"move {self.path.parent} away, run `./millrace cert renew`,"
@@ -99,13 +99,13 @@ class ShownCertificate:
         return "`./millrace cert renew` makes a new one"
 
 
-def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
-    """Return the paths of a broker's certificate, key and CA, for its settings.
+def tls_files(home: Home, network: NetworkSection, part: str) -> dict[str, str | None]:
+    """Return the paths of a part's certificate, key and CA, for its settings.
 
     The user's own paths are relative to the mill's folder.
     """
     if network.tls.certificate is None or network.tls.key is None:
-        folder = home.part_secrets(broker)
+        folder = home.part_secrets(part)
         return {
             "certificate": str(folder / CERTIFICATE),
             "key": str(folder / KEY),
@@ -124,7 +124,9 @@ def holders_of(config: MillConfig) -> tuple[Holder, ...]:
     if config.network.tls.certificate is not None:
         return ()
     names = config.network.names
-    return tuple(Holder(one, names, CertificateUse.BROKER) for one in broker_names(config))
+    brokers = [Holder(one, names, CertificateUse.BROKER) for one in broker_names(config)]
+    page = [Holder(MONITOR, names)] if config.network.opens_page else []
+    return (*brokers, *page)
 
 
 def _needs(config: MillConfig, holder: Holder) -> bool:
@@ -305,7 +307,10 @@ def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
     """
     own = config.network.tls
     if own.certificate is not None:
-        named = [(CA_OWNER, own.ca), ("brokers", own.certificate)]
+        users = "page" if not config.network.opens_kafka else "brokers"
+        if config.network.opens_kafka and config.network.opens_page:
+            users = "brokers and page"
+        named = [(CA_OWNER, own.ca), (users, own.certificate)]
         found = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
         return [replace(one, is_own=True) for one in found]
     places = [(CA_OWNER, home.secrets / AUTHORITY / TRUSTED)]
