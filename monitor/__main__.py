@@ -25,11 +25,13 @@ from monitor.asking.browse import Browser
 from monitor.asking.counts import Counts
 from monitor.asking.poller import Poller
 from monitor.asking.preview import Detector
-from monitor.config.settings import MonitorSettings
+from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings
 from monitor.history.recorder import Recorder, open_recorder
 from monitor.http import create_app
 from monitor.sampling.clusters import clusters_of
 from monitor.sampling.sampler import Sampler
+from monitor.serving import PageServer
+from monitor.tls import PageCertificate, UnusableCertificate
 from protocol.log import configure, fields
 from sinks.read_counts import CountsReader
 
@@ -52,7 +54,7 @@ def counts_of(settings: MonitorSettings) -> Counts | None:
 
 def operator_of(settings: MonitorSettings) -> Operator | None:
     """Return the operator that changes the cluster; None if changes are switched off."""
-    if not settings.section.admin or settings.token is None:
+    if not settings.section.admin or (settings.token is None and settings.login is None):
         return None
     return Operator(settings.entry, settings.stream_group)
 
@@ -127,6 +129,11 @@ def main() -> int:
         sys.stderr.write(f"monitor: settings: {error}\n")
         return 2
     configure(settings.part)
+    try:
+        certificate = certificate_of(settings)
+    except UnusableCertificate as error:
+        sys.stderr.write(f"monitor: the certificate of the page cannot be used: {error}\n")
+        return 2
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
     source = Poller(
@@ -161,7 +168,7 @@ def main() -> int:
         clusters=clusters_of(settings, clock_ms),
     )
     logger.info("the monitor serves its pages", extra=fields(address=f"{host}:{port}"))
-    server = _server(app, host, port)
+    server = _server(app, settings, certificate)
     rest_what_stays()
     # After a signal has stopped uvicorn, uvicorn restores the previous handler and raises the
     # signal again. A handler that does nothing lets `main` return its own exit code.
@@ -172,7 +179,17 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
+def certificate_of(settings: MonitorSettings) -> PageCertificate | None:
+    """Read the page's certificate; None if the page has none. Raise UnusableCertificate."""
+    if settings.tls is None:
+        return None
+    return PageCertificate(settings.tls, [*settings.names, *LOOPBACK_NAMES[:2]])
+
+
+def _server(
+    app: FastAPI, settings: MonitorSettings, certificate: PageCertificate | None
+) -> uvicorn.Server:
+    host, port = settings.address
     config = uvicorn.Config(
         app,
         host=host,
@@ -183,8 +200,18 @@ def _server(app: FastAPI, host: str, port: int) -> uvicorn.Server:
         timeout_graceful_shutdown=1,
         timeout_keep_alive=30,
         server_header=False,
+        # With a login, `monitor.login.gate` decides which proxies are believed.
+        proxy_headers=settings.login is None,
     )
-    return uvicorn.Server(config)
+    name = settings.names[0] if settings.names else host
+    return PageServer(
+        config,
+        app,
+        own_socket=settings.own_socket,
+        serves_own=settings.login is not None,
+        certificate=certificate,
+        name=name,
+    )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,10 @@ from monitor.asking.preview import Previews
 from monitor.config.following import Configured, UpdateWatch
 from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.lag.rules import CellState
+from monitor.login.gate import ForwardedHeaders, Gate, mark_of
+from monitor.login.logins import Logins, identity_of
+from monitor.login.pages import login_routes
+from monitor.login.people import PageRole
 from monitor.sampling.clusters import Clusters
 from monitor.sampling.sampler import Sampler
 from monitor.site.clusters import cluster_routes
@@ -90,7 +94,7 @@ def create_app(
 
     The sampler starts and stops with the application. `on_failure` is called when the sampler
     fails, because pages with old values would mislead. `/admin` exists only if `orders` is given
-    and the settings have the token.
+    and the settings have the token or a login.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:
@@ -130,16 +134,34 @@ def create_app(
     )  # fmt: skip
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, configured, sampler, counts))
-    _guard_requests(app, settings)
-    app.add_middleware(BelowRoot, root=root)
+    logins = None if settings.login is None else Logins(settings.login, clock_ms)
+    _add_middleware(app, settings, templates, logins)
     _add_pages(app, templates, sampler, site, browser, previews, clock_ms, others)
-    if orders is not None and settings.token is not None:
+    if orders is not None and (settings.token is not None or logins is not None):
         show = _fresh_pages(templates, sampler, site)
-        door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
-        app.include_router(admin_routes(Admin(door, orders, sampler, clock_ms, show, root)))
+        # With logins, operators give orders, and the token opens nothing.
+        token = settings.token if logins is None else None
+        door = Door(token, lambda: secrets.token_urlsafe(SECRET_BYTES))
+        admin = Admin(door, logins is not None, orders, sampler, clock_ms, show, root)
+        app.include_router(admin_routes(admin))
         templates.globals["admin"] = True
     app.include_router(machine_routes(sampler, others, settings.part, started_at_ms, clock_ms))
     return app
+
+
+def _add_middleware(
+    app: FastAPI, settings: MonitorSettings, templates: Environment, logins: Logins | None
+) -> None:
+    """Add what each request passes, from the last one here to the first one."""
+    root = settings.section.root_path
+    if logins is not None:
+        if logins.has_form:
+            app.include_router(login_routes(logins, partial(_login_page, templates), root))
+        app.add_middleware(Gate, logins=logins, root=root)
+    _guard_requests(app, settings)
+    app.add_middleware(BelowRoot, root=root)
+    if logins is not None:
+        app.add_middleware(ForwardedHeaders, proxies=logins.proxies)
 
 
 def _templates(settings: MonitorSettings) -> Environment:
@@ -167,6 +189,7 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
     """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer. A
     proxy puts its client's Host into X-Forwarded-Host, so that header is checked too."""
     own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
+    own |= {name.lower() for name in settings.names}
     allowed = {*own, *settings.section.hosts}
 
     def is_allowed(address: str) -> bool:
@@ -189,8 +212,25 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
         return response
 
 
+def _login_page(templates: Environment, request: Request, values: Values, code: int) -> Response:
+    """Return the page on which people log in. It shows nothing of the mill."""
+    text = templates.get_template("login.html").render(path=request.url.path, **values)
+    return HTMLResponse(text, status_code=code)
+
+
+def _reader(templates: Environment, request: Request) -> Values:
+    """Return what a page must know of its reader: the address, and the person with the rights."""
+    identity = identity_of(request)
+    may_order = identity is None or identity.role is PageRole.OPERATOR
+    return {
+        "path": request.url.path,
+        "identity": identity,
+        "admin": templates.globals["admin"] and may_order,
+    }
+
+
 def _starting(templates: Environment, request: Request) -> Response:
-    text = templates.get_template("starting.html").render(path=request.url.path)
+    text = templates.get_template("starting.html").render(**_reader(templates, request))
     return HTMLResponse(text, status_code=503, headers={"Retry-After": "1"})
 
 
@@ -204,7 +244,7 @@ def _fresh_pages(
         if snapshot is None:
             return _starting(templates, request)
         text = templates.get_template(template).render(
-            path=request.url.path, **site.common(snapshot), **values
+            **_reader(templates, request), **site.common(snapshot), **values
         )
         return HTMLResponse(text, status_code=code, headers={"Cache-Control": "no-store"})
 
@@ -229,11 +269,12 @@ def _add_pages(
         snapshot = sampler.snapshot
         if snapshot is None:
             return _starting(templates, request)
-        etag = f'"{snapshot.seq}-{snapshot.taken_at_ms}"'
+        mark = mark_of(identity_of(request))
+        etag = f'"{snapshot.seq}-{snapshot.taken_at_ms}{mark}"'
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers={"ETag": etag})
         text = templates.get_template(template).render(
-            path=request.url.path, **site.common(snapshot), **fill(snapshot)
+            **_reader(templates, request), **site.common(snapshot), **fill(snapshot)
         )
         return HTMLResponse(
             text, status_code=code, headers={"ETag": etag, "Cache-Control": "no-cache"}

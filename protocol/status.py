@@ -12,6 +12,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import http.client
 
 VERSION = "1.0.0-rc1"
 SCHEMA = "status/1"
@@ -118,8 +122,15 @@ class PartStatus:
             raise StatusUnavailable(f"found JSON that is not a part's status: {error!r}") from error
 
 
-def fetch_status(host: str, port: int, timeout_s: float) -> PartStatus:
+def fetch_status(
+    host: str,
+    port: int,
+    timeout_s: float,
+    connection: "http.client.HTTPConnection | None" = None,
+) -> PartStatus:
     """Ask a part for its status. Wait at most `timeout_s` for the whole answer.
+
+    `connection` is another way to the part than TCP.
 
     Raises StatusUnavailable if nothing listens at the address, if the answer is late or larger than
     STATUS_BYTES_MAX, or if it is not a status.
@@ -128,7 +139,7 @@ def fetch_status(host: str, port: int, timeout_s: float) -> PartStatus:
     import http.client
 
     deadline = time.monotonic() + timeout_s
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    connection = connection or http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", "/status", headers={"Connection": "close"})
         response = connection.getresponse()

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from appliance.config.model import BROKER_ID_MAX
+from appliance.config.page import ADD_PERSON
 from appliance.launch.opening import first_fixed, version_of
 from appliance.launch.servers import find_program, version_text
 from appliance.machine.files import restoring
@@ -24,6 +25,7 @@ from appliance.machine.processes import (
 )
 from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
+from appliance.mill.page_logins import LoginFileFault, people
 from appliance.mill.parts import (
     BROKER_PREFIX,
     broker_ids,
@@ -36,6 +38,7 @@ from appliance.mill.voter_folders import newest_voters, stored_voters
 from broker.config import TlsFiles
 from broker.real.certificates import checked_context
 from broker.real.tls_files import WrongCertificate
+from monitor.config.settings import split_address
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
 from stream.spark.masters import MasterAway, addresses, ask_masters
 
@@ -131,9 +134,12 @@ def redis_version(mill: Mill) -> Iterator[Check]:
 
 
 def network(mill: Mill) -> Iterator[Check]:
-    """Check what listeners with TLS need: the certificate of the brokers, and the address."""
+    """Check what listeners with TLS and a login need: certificate, addresses, Redis with TLS, and a
+    person."""
     yield from own_certificate(mill)
     yield from listen_address(mill)
+    yield from page_address(mill)
+    yield from page_people(mill)
     yield from redis_with_tls(mill)
 
 
@@ -141,7 +147,7 @@ def own_certificate(mill: Mill) -> Iterator[Check]:
     """Check the certificate files that the user provides, as the brokers do at their start."""
     network, folder = mill.config.network, mill.home.folder
     own = network.tls
-    if not network.opens_kafka or own.certificate is None or own.key is None:
+    if not network.open or own.certificate is None or own.key is None:
         return
     files = TlsFiles(
         certificate=str(folder / own.certificate),
@@ -166,15 +172,43 @@ def _net_names(mill: Mill) -> tuple[str, ...]:
 def listen_address(mill: Mill) -> Iterator[Check]:
     """Check that this machine has the address where clients reach the mill with TLS."""
     network = mill.config.network
-    if not network.open or has_address(network.listen):
-        return
+    if network.listening and not has_address(network.listen):
+        yield _foreign_address("network.listen", network.listen)
+
+
+def page_address(mill: Mill) -> Iterator[Check]:
+    """Check that this machine has the address of an opened page."""
+    host, _ = split_address(mill.config.monitor.listen)
+    if mill.config.network.opens_page and not has_address(host):
+        yield _foreign_address("monitor.listen", host)
+
+
+def _foreign_address(key: str, host: str) -> Check:
     known = ", ".join(["127.0.0.1", *addresses_of_this_machine()])
-    yield Check(
+    return Check(
         CheckLevel.FAILED,
-        "network.listen",
-        f"this machine does not have the address {network.listen}",
+        key,
+        f"this machine does not have the address {host}",
         f"write one of its addresses ({known}), or 0.0.0.0 for all of its IPv4 addresses",
     )
+
+
+def page_people(mill: Mill) -> Iterator[Check]:
+    """Check that there is a person who can log in to the page."""
+    if mill.config.monitor.login != "users":
+        return
+    try:
+        found = people(mill.home)
+    except LoginFileFault as error:
+        yield Check(CheckLevel.FAILED, "monitor.login", str(error))
+        return
+    if not found:
+        yield Check(
+            CheckLevel.FAILED,
+            "monitor.login",
+            "users, but there is no person who can log in to the page",
+            f"run `{ADD_PERSON}`",
+        )
 
 
 def unfinished_restore(home: Home) -> Iterator[Check]:
@@ -321,7 +355,7 @@ def disk_space(home: Home) -> Iterator[Check]:
 
 def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
     """Check that every port of a part that will start is free, at the address where the part
-    listens. `listen_address` reports an address that this machine does not have."""
+    listens. `network` reports an address that this machine does not have."""
     listen = mill.config.network.listen
     for part in mill.parts:
         for setting, port in part.ports:

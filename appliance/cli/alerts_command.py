@@ -10,6 +10,7 @@ from appliance.cli import context
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
+from appliance.mill.parts import page_url
 from appliance.output import (
     CommandError,
     Exit,
@@ -71,7 +72,7 @@ def test(as_json: EnvelopeOption = False) -> None:
     token = None if section.token is None else section.token.get_secret_value()
     webhook = Webhook(section.webhook.get_secret_value(), token, timeout_s=section.timeout_s)
     now_ms = round(time.time() * 1000)
-    page = f"http://{mill.config.monitor.listen}"
+    page = page_url(mill.config)
     began_s = time.monotonic()
     try:
         status = webhook.send(trial_body(now_ms, page, "test", rules))

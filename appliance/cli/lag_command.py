@@ -1,10 +1,10 @@
 """`lag`: how far readers are behind, from the monitor's snapshot."""
 
+import http.client
 import json
 import sys
 import time
-import urllib.error
-import urllib.request
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +14,7 @@ from appliance.cli.options import EnvelopeOption, EveryOption, every_s
 from appliance.cli.rooms import cell
 from appliance.config.faults import did_you_mean
 from appliance.errors import reason_of
+from appliance.mill.monitor_entry import monitor_connection
 from appliance.mill.parts import main_broker
 from appliance.mill.settings import Mill
 from appliance.output import (
@@ -191,16 +192,19 @@ def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
 
 def ask_monitor_at(address: str, path: str, timeout_s: float) -> dict[str, Any]:
     """Return one answer of the API of the monitor at this address. Raises CommandError."""
-    url = f"http://{address}{path}"
+    connection = monitor_connection(context.home(), address, timeout_s)
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-            value = json.loads(answer.read(ANSWER_BYTES_MAX))
-    except urllib.error.HTTPError as error:
-        text = f"the monitor answered {error.code} {error.reason}"
-        raise CommandError(text, Exit.FAILED) from error
-    except (OSError, ValueError) as error:
+        connection.request("GET", path, headers={"Connection": "close"})
+        answer = connection.getresponse()
+        if answer.status != HTTPStatus.OK:
+            text = f"the monitor answered {answer.status} {answer.reason}"
+            raise CommandError(text, Exit.FAILED)
+        value = json.loads(answer.read(ANSWER_BYTES_MAX))
+    except (OSError, ValueError, http.client.HTTPException) as error:
         text = f"the monitor at {address} gives no answer: {reason_of(error)}"
         raise CommandError(context.not_answered(text), Exit.UNREACHABLE) from error
+    finally:
+        connection.close()
     if not isinstance(value, dict):
         raise CommandError(
             "the monitor's answer is not a JSON object; `./millrace logs monitor` can show why"

@@ -12,6 +12,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.status_changes import ask_changes, print_changes
 from appliance.config.faults import ConfigFaults
 from appliance.machine.usage import usage_of
+from appliance.mill.monitor_entry import monitor_connection
 from appliance.operate import lifecycle
 from appliance.output import (
     Exit,
@@ -231,8 +232,11 @@ def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
     if row["state"] != "healthy" or row["part"] in ("redis", "mysql"):
         return row
     host, _, port = row["address"].rpartition(":")
+    own = None
+    if row["part"] == "monitor":
+        own = monitor_connection(context.home(), row["address"], 2.0)
     try:
-        found = fetch_status(host, int(port), 2.0)
+        found = fetch_status(host, int(port), 2.0, own)
     except StatusUnavailable:
         return row
     of_others = row["part"] == "monitor"

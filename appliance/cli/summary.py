@@ -4,7 +4,7 @@ from pathlib import Path
 
 from appliance.checks import opened
 from appliance.mill.init import READERS
-from appliance.mill.parts import BROKER_PREFIX, net_addresses
+from appliance.mill.parts import BROKER_PREFIX, net_addresses, page_url
 from appliance.mill.settings import Mill
 from appliance.mill.sinks import READER, socket_of
 
@@ -16,7 +16,7 @@ def summary(mill: Mill) -> list[str]:
     for paths in config.collector.inputs:
         lines.append(f"  drop logs into   {', '.join(paths.paths)}  (topic {paths.topic})")
     if mill.part("monitor"):
-        lines.append(f"  page             http://{config.monitor.listen}")
+        lines.append(f"  page             {page_url(config)}")
     lines += _server_lines(mill)
     brokers = [part for part in mill.parts if part.name.startswith(BROKER_PREFIX)]
     if config.cluster.hosts is not None:

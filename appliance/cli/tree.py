@@ -122,7 +122,14 @@ COMMANDS: dict[str, CommandEntry] = {
     "cert": CommandEntry(
         "cert_commands", "app", "The mill's own CA, and the certificates of its parts."
     ),
-    "user": CommandEntry("user_commands", "app", "Users that log in to the brokers."),
+    "user": CommandEntry(
+        "user_commands",
+        "app",
+        "Users that log in to the brokers, and people who log in to the page.",
+    ),
+    "token": CommandEntry(
+        "token_commands", "app", "Tokens with which scripts read the page and its API."
+    ),
     "acl": CommandEntry("acl_commands", "app", "What users may do."),
     "enrol": CommandEntry("enrol_commands", "app", "Let other hosts in."),
     "join": CommandEntry(

@@ -1,4 +1,4 @@
-"""`millrace user`: the users that log in to the brokers."""
+"""`millrace user`: the users that log in to the brokers, and with `--page` to the page."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.output import CommandError, Exit, tell
 
-app = group_of_commands("Users that log in to the brokers.")
+app = group_of_commands("Users that log in to the brokers, and people who log in to the page.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 PasswordFileOption = Annotated[
@@ -31,16 +31,27 @@ PasswordFileOption = Annotated[
         help="A file with the password, or - for standard input; without it you are asked.",
     ),
 ]
+PageOption = Annotated[bool, typer.Option("--page", help="Of the page, instead of the brokers.")]
+RoleOption = Annotated[
+    str | None, typer.Option("--role", help="With --page: viewer, or operator (gives orders).")
+]
 
 
 @app.command("list")
 def list_users(
+    page: PageOption = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """List the users, with their mechanisms."""
+    """List the users, with their mechanisms; with --page, people with their roles."""
+    if page:
+        from appliance.cli import page_people
+
+        page_people.refuse_cluster_options([("--bootstrap-server", bootstrap)])
+        page_people.list_people(output, as_json)
+        return
     from protocol.client.user_admin import describe_users
 
     found = with_cluster(bootstrap, timeout, describe_users)
@@ -54,12 +65,22 @@ def list_users(
 @app.command()
 def add(
     name: NameArgument,
+    page: PageOption = False,
+    role: RoleOption = None,
     password_file: PasswordFileOption = None,
     bootstrap: BootstrapOption = None,
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Create a user, for SCRAM-SHA-256 and SCRAM-SHA-512."""
+    """Create a user, for SCRAM-SHA-256 and SCRAM-SHA-512; with --page, a person with a role."""
+    if page:
+        from appliance.cli import page_people
+
+        page_people.refuse_cluster_options([("--bootstrap-server", bootstrap)])
+        page_people.add_person(name, role, password_file, as_json)
+        return
+    if role is not None:
+        raise CommandError("--role is for people of the page: add --page", Exit.USAGE)
     from appliance.kafka import users
 
     password = users.read_password(name, password_file)
@@ -70,12 +91,19 @@ def add(
 @app.command()
 def password(
     name: NameArgument,
+    page: PageOption = False,
     password_file: PasswordFileOption = None,
     bootstrap: BootstrapOption = None,
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Change a user's password; connections of the user end."""
+    """Change a user's password; connections and sessions of the user end."""
+    if page:
+        from appliance.cli import page_people
+
+        page_people.refuse_cluster_options([("--bootstrap-server", bootstrap)])
+        page_people.change_password(name, password_file, as_json)
+        return
     from appliance.kafka import users
 
     if _is_of_the_parts(name, bootstrap):
@@ -102,12 +130,19 @@ def _is_of_the_parts(name: str, bootstrap: str | None) -> bool:
 @app.command()
 def remove(
     name: NameArgument,
+    page: PageOption = False,
     bootstrap: BootstrapOption = None,
     yes: YesOption = False,
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
-    """Remove a user and its ACLs; connections of the user end."""
+    """Remove a user and its ACLs; connections and sessions of the user end."""
+    if page:
+        from appliance.cli import page_people
+
+        page_people.refuse_cluster_options([("--bootstrap-server", bootstrap)])
+        page_people.remove_person(name, yes, as_json)
+        return
     from appliance.kafka import users
 
     with_cluster(bootstrap, timeout, lambda cluster: users.existing(cluster, name))

@@ -13,6 +13,7 @@ from appliance.config.hosts import check_hosts, refuse_hosts
 from appliance.config.links import check_links, check_sinks_tls
 from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import check_network, is_loopback, refuse_network
+from appliance.config.page import check_page, refuse_logins
 from appliance.config.replication import check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
@@ -54,9 +55,12 @@ def check_all(
         check_links(config, document, home)
     if not _touch(wrong, (("sinks",),)):
         check_sinks_tls(config, document, home)
-    checks.append((refuse_network, (("network",),)) if is_published else (_check_listen, ()))
     if is_published:
+        checks.append((refuse_network, (("network",),)))
+        checks.append((refuse_logins, (("monitor",),)))
         checks.append((refuse_hosts, (("cluster", "hosts"),)))
+    else:
+        checks.append((check_page, (("network",), ("monitor",))))
     for check, needed in checks:
         if not _touch(wrong, needed):
             check(config, document)
@@ -182,17 +186,6 @@ def _check_sources(config: MillConfig, document: Document) -> None:
                 "a topic of collector.inputs, or one of the topics that a template of them makes,"
                 " or one listed under topics" + did_you_mean(source.topic, sorted(known)),
             )
-
-
-def _check_listen(config: MillConfig, document: Document) -> None:
-    host, _ = split_address(config.monitor.listen)
-    if not is_loopback(host):
-        document.add(
-            ("monitor", "listen"),
-            found_text(config.monitor.listen),
-            "a loopback address such as 127.0.0.1:8090:"
-            " other machines must not reach it before there is TLS and authentication",
-        )
 
 
 def _check_ports(config: MillConfig, document: Document) -> None:

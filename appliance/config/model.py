@@ -25,7 +25,7 @@ from monitor.config.settings import MonitorSection
 from sinks.config import SinksSection
 from stream.config.settings import StreamSection
 
-KAFKA = "kafka"
+KAFKA, PAGE = "kafka", "page"
 """The name of the brokers in `network.open`."""
 
 SERVERS = ("redis", "mysql")
@@ -217,9 +217,10 @@ class NetworkSection(_FileModel):
 
     open: tuple[str, ...] = Field(
         default=(),
-        description="what clients reach with TLS: `kafka` (each broker has one more listener, NET),"
-        " `redis` and `mysql` (the bundled servers, with a password for readers)",
-        examples=[["kafka"], ["redis", "mysql"]],
+        description="what other machines reach with TLS: `kafka` (each broker has one more listener,"
+        " NET), `redis` and `mysql` (the bundled servers, with a password for readers), and `page`"
+        " (over HTTPS, at `monitor.listen`, which may be beyond the loopback then)",
+        examples=[["kafka"], ["page", "redis", "mysql"]],
     )
     listen: str = Field(
         default="127.0.0.1",
@@ -252,6 +253,16 @@ class NetworkSection(_FileModel):
     def opens_kafka(self) -> bool:
         """True if the brokers have a listener with TLS."""
         return KAFKA in self.open
+
+    @property
+    def opens_page(self) -> bool:
+        """True if the page is served over HTTPS."""
+        return PAGE in self.open
+
+    @property
+    def listening(self) -> tuple[str, ...]:
+        """The names in `open` that listen at `listen`. The page has an address of its own."""
+        return tuple(name for name in self.open if name != PAGE)
 
     @property
     def has_users(self) -> bool:

@@ -9,7 +9,7 @@ import re
 
 from appliance.config.document import Document
 from appliance.config.faults import found_text
-from appliance.config.model import KAFKA, SERVERS, MillConfig
+from appliance.config.model import KAFKA, PAGE, SERVERS, MillConfig
 
 HOST_LENGTH_MAX = 253
 LOCAL_NAMES = ("localhost.localdomain", "ip6-localhost", "ip6-loopback")
@@ -57,8 +57,8 @@ def check_network(config: MillConfig, document: Document) -> None:
     for index, name in enumerate(network.open):
         if name in SERVERS:
             _check_server(config, document, index, name)
-        elif name != KAFKA:
-            expected = f"{KAFKA}, {' or '.join(SERVERS)}: nothing else can be opened yet"
+        elif name not in (KAFKA, PAGE):
+            expected = f"{KAFKA}, {PAGE}, {' or '.join(SERVERS)}: nothing else can be opened yet"
             document.add(("network", "open", index), found_text(name), expected)
     _check_listen(config, document)
     for index, name in enumerate(network.names):
@@ -79,9 +79,9 @@ def check_network(config: MillConfig, document: Document) -> None:
         expected = "[]: the brokers of cluster.bootstrap_servers are not this mill's"
         document.add(("network", "open"), f"[{KAFKA}]", expected)
     elif (
-        network.open
+        network.listening
         and not network.names
-        and not (config.cluster.hosts is not None and network.open == (KAFKA,))
+        and not (config.cluster.hosts is not None and network.listening == (KAFKA,))
     ):
         document.add(
             ("network", "open"),
@@ -118,9 +118,11 @@ def _check_listen(config: MillConfig, document: Document) -> None:
         )
         return
     beside = f"beside network.listen: {network.listen}"
-    if not network.open:
+    if not network.listening:
         expected = f"[{KAFKA}], because nothing else listens there; or network.listen: 127.0.0.1"
-        document.add(("network", "open"), f"[] {beside}", expected)
+        if network.opens_page:
+            expected += " (the page listens at monitor.listen)"
+        document.add(("network", "open"), f"[{', '.join(network.open)}] {beside}", expected)
     if network.has_users and network.login is None:
         expected = (
             "login: users, because other machines may reach the brokers only with a login;"

@@ -22,6 +22,7 @@ from appliance.mill.init import FOLDER_MODE, read_secret
 from appliance.mill.parts import (
     BROKER_PREFIX,
     LOOPBACK,
+    MONITOR,
     broker_ids,
     has_other_parts,
     local_broker_ids,
@@ -99,7 +100,7 @@ class ShownCertificate:
     def remedy(self) -> str:
         """A sentence that says what to do about a certificate that is due."""
         if self.is_own:
-            return f"write a new one to {self.path}; the brokers use it without a restart"
+            return f"write a new one to {self.path}; new connections use it without a restart"
         if self.owner == CA_OWNER and self.main_host is not None:
             return f"begin with another CA on {self.main_host}, and join this host again"
         if self.main_host is not None:
@@ -124,8 +125,9 @@ def holders_of(config: MillConfig) -> tuple[Holder, ...]:
     before the mill is opened. Brokers on several hosts show each other a certificate of the mill's
     CA, also if clients see the user's own.
     """
-    names, hosts = config.network.names, config.cluster.hosts
-    needs_none = config.network.tls.certificate is not None and hosts is None
+    network, hosts = config.network, config.cluster.hosts
+    names, has_own = network.names, network.tls.certificate is not None
+    has_page = network.opens_page and not has_own
     return (
         *(
             Holder(
@@ -133,9 +135,10 @@ def holders_of(config: MillConfig) -> tuple[Holder, ...]:
                 (*([] if hosts is None else [hosts[number]]), *names),
                 CertificateUse.BROKER,
             )
-            for number in (() if needs_none else broker_ids(config))
+            for number in (() if has_own and hosts is None else broker_ids(config))
         ),
-        *(Holder(one, names) for one in SERVERS if one in config.network.open),
+        *([Holder(MONITOR, names)] if has_page else []),
+        *(Holder(one, names) for one in SERVERS if one in network.open),
     )
 
 
@@ -372,7 +375,10 @@ def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
     """
     own, found = config.network.tls, []
     if own.certificate is not None:
-        named = [(CA_OWNER, own.ca), ("brokers", own.certificate)]
+        users = "page" if not config.network.opens_kafka else "brokers"
+        if config.network.opens_kafka and config.network.opens_page:
+            users = "brokers and page"
+        named = [(CA_OWNER, own.ca), (users, own.certificate)]
         mine = [_shown(owner, home.folder / path) for owner, path in named if path is not None]
         found = [replace(one, is_own=True) for one in mine]
     holders = local_holders(home, config)

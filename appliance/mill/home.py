@@ -76,6 +76,11 @@ class Home:
         return self.data / "supervisor.sock"
 
     @property
+    def monitor_socket(self) -> Path:
+        """The monitor's socket for the mill's own commands, if the page needs a login."""
+        return self.data / "monitor.sock"
+
+    @property
     def pid_file(self) -> Path:
         """The record of the supervisor's process."""
         return self.data / "supervisor.pid"

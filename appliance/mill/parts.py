@@ -25,11 +25,17 @@ ENTRY_USER = "mill"
 """The user as which the mill's own parts enter brokers on several hosts."""
 ENTRY_MECHANISM = "SCRAM-SHA-512"
 
+PAGE_SETTING = "monitor.listen"
+"""The setting of the page's address."""
+
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 
 REDIS_IN_CONTAINER = 6379
 MYSQL_IN_CONTAINER = 3306
+
+
+MONITOR = "monitor"
 
 
 class ProbeKind(StrEnum):
@@ -122,6 +128,8 @@ def has_other_parts(config: MillConfig, placement: Placement) -> bool:
 
 def listen_host(config: MillConfig, placement: Placement, setting: str) -> str:
     """Return the address on which the port of a setting is opened."""
+    if setting == PAGE_SETTING and config.network.opens_page:
+        return split_address(config.monitor.listen)[0]
     is_open = setting == NET_SETTING or (
         setting == LINK_SETTING and config.cluster.hosts is not None
     )
@@ -192,6 +200,13 @@ def monitor_port(config: MillConfig) -> int:
     return split_address(config.monitor.listen)[1]
 
 
+def page_url(config: MillConfig) -> str:
+    """Return the address of the page for people."""
+    if config.network.opens_page:
+        return f"https://{bracketed(config.network.names[0])}:{monitor_port(config)}"
+    return f"http://{config.monitor.listen}"
+
+
 def status_ports(config: MillConfig) -> dict[str, int]:
     """Return the port of the health check of each optional part, whether or not the part is
     configured."""
@@ -216,9 +231,7 @@ def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:
         )
     if config.stream.metrics:
         found.append(_http("stream", placement, (("ports.stream", ports.stream),), 1, 1, 240_000))
-    found.append(
-        _http("monitor", placement, (("monitor.listen", monitor_port(config)),), 0, 0, 60_000)
-    )
+    found.append(_http(MONITOR, placement, ((PAGE_SETTING, monitor_port(config)),), 0, 0, 60_000))
     return tuple(found)
 
 

@@ -16,6 +16,7 @@ from appliance.mill.class_data import archive_path
 from appliance.mill.home import Home
 from appliance.mill.hosts import of_this_host, place
 from appliance.mill.init import ENTRY_PASSWORD, read_secret
+from appliance.mill.page_settings import page_settings
 from appliance.mill.parts import (
     ENTRY_MECHANISM,
     ENTRY_USER,
@@ -222,9 +223,8 @@ def _class_data(java: JavaRuntime | None) -> str | None:
 def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
     """Return the monitor's settings. The monitor reads everything, and changes the cluster only if
     the configuration allows it."""
-    config = mill.config
-    file = mill.home.config_file
-    section = config.monitor.model_dump(mode="json", by_alias=True)
+    config, file = mill.config, mill.home.config_file
+    section = config.monitor.model_dump(mode="json", by_alias=True, exclude={"proxy_secret"})
     for name in ("webhook", "token"):
         section["alerts"][name] = revealed(getattr(config.monitor.alerts, name))
     if mill.placement.in_containers:
@@ -244,7 +244,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
         "sinks": sinks_settings(mill, READER, part),
         "token": read_secret(mill.home, f"{part}/admin") if config.monitor.admin else None,
         "supervisor": None if mill.placement.in_containers else str(mill.home.socket),
-        "page": f"http://{config.monitor.listen}",
+        **page_settings(mill.home, config),
         "reload": _reload(mill, "--monitor"),
         "preview": {
             "folder": str(mill.home.folder / "watched"),

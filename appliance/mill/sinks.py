@@ -13,7 +13,6 @@ from sinks.config import MySqlSection, RedisSection, SinkTls
 DATABASE = "millrace"
 SINK_USER = "mill"
 READER = "reader"
-MONITOR = "monitor"
 """The user of an open Redis as which the mill's own parts and commands read."""
 
 SOCKETS = {"redis": "redis.sock", "mysql": "db/mysqld.sock"}

@@ -9,21 +9,21 @@ from appliance.mill.certificates import CERTIFICATE, KEY, TRUSTED
 from appliance.mill.home import Home
 
 
-def tls_files(home: Home, network: NetworkSection, broker: str) -> dict[str, str | None]:
-    """Return the paths of a broker's certificate, key and CA, for its settings.
+def tls_files(home: Home, network: NetworkSection, part: str) -> dict[str, str | None]:
+    """Return the paths of a part's certificate, key and CA, for its settings.
 
     The user's own paths are relative to the mill's folder.
     """
     if network.tls.certificate is None or network.tls.key is None:
-        return dict(link_files(home, broker))
+        return dict(link_files(home, part))
     own = {"certificate": network.tls.certificate, "key": network.tls.key, "ca": network.tls.ca}
     return {name: str(home.folder / path) if path else None for name, path in own.items()}
 
 
-def link_files(home: Home, broker: str) -> dict[str, str]:
-    """Return the paths of the files that the mill's own CA has made for a broker. Brokers show them
+def link_files(home: Home, part: str) -> dict[str, str]:
+    """Return the paths of the files that the mill's own CA has made for a part. Brokers show theirs
     to each other."""
-    folder = home.part_secrets(broker)
+    folder = home.part_secrets(part)
     return {
         "certificate": str(folder / CERTIFICATE),
         "key": str(folder / KEY),

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from appliance.mill.home import Home
 from appliance.mill.init import InitError, read_secret
-from appliance.mill.parts import Part, ProbeKind
-from appliance.mill.sinks import MONITOR, READER, socket_of
+from appliance.mill.parts import MONITOR, Part, ProbeKind
+from appliance.mill.sinks import READER, socket_of
 from appliance.supervisor.effects import ProbeResult
 from protocol.control import short_path
 
@@ -29,6 +29,8 @@ Found = tuple[ProbeResult, str]
 async def probe(part: Part, home: Home) -> Found:
     """Return the part's answer, or no answer after TIMEOUT_S."""
     if part.probe is ProbeKind.HTTP:
+        if part.name == MONITOR and home.monitor_socket.exists():
+            return await probe_http(str(home.monitor_socket), 0)
         return await probe_http(part.host, part.port)
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -40,7 +42,10 @@ async def probe(part: Part, home: Home) -> Found:
 
 
 async def probe_http(host: str, port: int) -> Found:
-    """Return the answer of `/healthz` at an address, or no answer after TIMEOUT_S."""
+    """Return the answer of `/healthz` at an address, or no answer after TIMEOUT_S.
+
+    A host that begins with `/` is a socket file.
+    """
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await _probe_http(host, port)
@@ -59,7 +64,10 @@ def _silent(host: str, port: int, error: Exception) -> Found:
 
 async def _exchange(host: str, port: int, request: bytes, until: bytes | None) -> bytes:
     """Send a request. Return the answer, up to the text `until` or to the end of the connection."""
-    reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX)
+    if host.startswith("/"):
+        reader, writer = await asyncio.open_unix_connection(host, limit=ANSWER_BYTES_MAX)
+    else:
+        reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX)
     try:
         writer.write(request)
         await writer.drain()
@@ -76,7 +84,8 @@ async def _exchange(host: str, port: int, request: bytes, until: bytes | None) -
 
 
 async def _probe_http(host: str, port: int) -> Found:
-    request = f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+    name = "localhost" if host.startswith("/") else f"{host}:{port}"
+    request = f"GET /healthz HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode()
     answer = await _exchange(host, port, request, None)
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split(b" ", 2)

@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -21,16 +20,16 @@ from monitor.admin.operating import OperationFailed, Orders, Reader
 from monitor.admin.operations import Plan
 from monitor.admin.orders import DeleteRecords, Operation, Order, order_of
 from monitor.admin.session import Door, Refused, Session
+from monitor.login.forms import NotFromHere, posted
+from monitor.login.logins import address_of, identity_of
 from monitor.sampling.sampler import Sampler
 from monitor.state.levels import Event
 from protocol.log import fields
 
 COOKIE = "millrace_admin"
-BODY_BYTES_MAX = 64 * 1024
 EVENTS_READ = 500
 EVENTS_SHOWN = 30
 ADMIN_EVENT = "admin"
-FORM_TYPE = "application/x-www-form-urlencoded"
 
 Values = dict[str, Any]
 Show = Callable[[Request, str, Values, int], Response]
@@ -38,18 +37,16 @@ Show = Callable[[Request, str, Values, int], Response]
 logger = logging.getLogger(__name__)
 
 
-class NotFromHere(Exception):
-    """The error for a request to change something that no page of this site sent."""
-
-
 @dataclass(frozen=True, slots=True)
 class Admin:
     """The objects that the pages use.
 
-    `show` renders a template. `root` is the first part of every path.
+    `show` renders a template. `root` is the first part of every path. `has_logins` is True if
+    people log in to the page, so that operators need no token.
     """
 
     door: Door
+    has_logins: bool
     orders: Orders
     sampler: Sampler
     clock_ms: Callable[[], int]
@@ -57,13 +54,26 @@ class Admin:
     root: str
 
     def session(self, request: Request) -> Session | None:
-        """Return the session of a request."""
-        return self.door.find(request.cookies.get(COOKIE), self.clock_ms())
+        """Return the session of a request that may give orders; None if it has none."""
+        now_ms = self.clock_ms()
+        if not self.has_logins:
+            return self.door.find(request.cookies.get(COOKIE), now_ms)
+        identity = identity_of(request)
+        login = None if identity is None else identity.session
+        if login is None or not login.can_order:
+            return None
+        return self.door.admit(login.fingerprint, login.form_secret, login.person.name, now_ms)
 
     def entry(self, request: Request, fault: str | None, code: int) -> Response:
         """Return the page with the operations, or the login page if the request has no session."""
         session = self.session(request)
-        values = {"session": session, "forms": FORMS, "events": self.events(), "fault": fault}
+        values = {
+            "session": session,
+            "forms": FORMS,
+            "events": self.events(),
+            "fault": fault,
+            "has_logins": self.has_logins,
+        }
         return self.show(request, "admin.html", values, code)
 
     def page(
@@ -119,30 +129,33 @@ class Admin:
 def admin_routes(admin: Admin) -> APIRouter:
     """Return the routes of `/admin` and its operations."""
     router = APIRouter(prefix="/admin", include_in_schema=False)
-    _add_door(router, admin)
+
+    @router.api_route("", methods=["GET", "HEAD"])
+    def entry(request: Request) -> Response:
+        return admin.entry(request, None, 200)
+
+    if not admin.has_logins:
+        _add_door(router, admin)
     _add_operations(router, admin)
     return router
 
 
 def _add_door(router: APIRouter, admin: Admin) -> None:
-    @router.api_route("", methods=["GET", "HEAD"])
-    def entry(request: Request) -> Response:
-        return admin.entry(request, None, 200)
-
     @router.post("/enter")
     async def enter(request: Request) -> Response:
         try:
             words = await posted(request)
             session = admin.door.enter(
-                words.get("token", ""), words.get("who", ""), admin.clock_ms()
-            )
+                words.get("token", ""), words.get("who", ""), address_of(request),
+                admin.clock_ms(),
+            )  # fmt: skip
         except (NotFromHere, Refused) as error:
             logger.warning(
-                "login on the page refused", extra=fields(address=_address(request), why=error)
+                "login on the page refused", extra=fields(address=address_of(request), why=error)
             )
             return admin.entry(request, str(error), 403)
         logger.warning(
-            "login on the page", extra=fields(who=session.who, address=_address(request))
+            "login on the page", extra=fields(who=session.who, address=address_of(request))
         )
         answer = RedirectResponse(f"{admin.root}/admin", 303)
         answer.set_cookie(
@@ -207,7 +220,7 @@ def _add_operations(router: APIRouter, admin: Admin) -> None:
                     again,
                     f"{notice} This is the plan as of now.",
                 )
-            who = f"{session.who} ({_address(request)})"
+            who = f"{session.who} ({address_of(request)})"
             admin.note(who, plan, "begun")
         except OperationFailed as error:
             return admin.page(request, session, operation, {}, 503, fault=str(error))
@@ -231,7 +244,7 @@ def _shown(
 async def _carried_out(
     request: Request, admin: Admin, session: Session, operation: Operation, plan: Plan
 ) -> Response:
-    who, failed = f"{session.who} ({_address(request)})", False
+    who, failed = f"{session.who} ({address_of(request)})", False
     try:
         result = await admin.orders.carry_out(plan)
     except OperationFailed as error:
@@ -259,34 +272,5 @@ async def _ordered(request: Request, admin: Admin) -> tuple[Session, dict[str, s
     return session, words
 
 
-async def posted(request: Request) -> dict[str, str]:
-    """Return the fields of a form that a page of this site sent. Raise NotFromHere for any other
-    request.
-
-    A browser names the origin of a form (Origin), or at least says that the form came from the same
-    site (Sec-Fetch-Site). A request with neither header did not come from a form of this site.
-    """
-    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}
-    is_ours = site == "same-origin" if origin is None else urlsplit(origin).netloc in hosts
-    if not is_ours or site not in (None, "same-origin"):
-        raise NotFromHere("the form was not sent by a page of this site: open the page again")
-    if request.headers.get("content-type", "").partition(";")[0].strip() != FORM_TYPE:
-        raise NotFromHere(f"found another content type, expected {FORM_TYPE}")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise NotFromHere(f"the form is too large, expected at most {BODY_BYTES_MAX} bytes")
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
-    except ValueError as error:
-        raise NotFromHere("the form is not in UTF-8: open the page again") from error
-
-
 def _changes(plan: Plan) -> str:
     return f"{len(plan.effects)} change{'' if len(plan.effects) == 1 else 's'}"
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else "unknown"

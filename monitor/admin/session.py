@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from monitor.admin.operations import Plan
+from monitor.login.throttle import WrongLogins, network_of
 
 IDLE_MS_MAX = 30 * 60_000
 SESSIONS_MAX = 20
 TICKETS_MAX = 20
 TICKET_MS_MAX = 10 * 60_000
-WRONG_MAX = 5
-WRONG_MS = 60_000
 WHO_CHARS_MAX = 60
 
 
@@ -39,35 +38,53 @@ class Session:
 
 
 class Door:
-    """Opens sessions for users who give the right token. `draw` returns a new random secret."""
+    """Opens sessions for users who give the right token, or who have logged in to the page.
 
-    def __init__(self, token: str, draw: Callable[[], str]) -> None:
-        self._token = token.encode()
+    `draw` returns a new random secret. If `token` is None, only people who have logged in can give
+    orders.
+    """
+
+    def __init__(self, token: str | None, draw: Callable[[], str]) -> None:
+        self._token = None if token is None else token.encode()
         self._draw = draw
         self._sessions: dict[str, Session] = {}
-        self._wrong_at_ms: list[int] = []
+        self._wrong = WrongLogins()
 
-    def enter(self, token: str, who: str, now_ms: int) -> Session:
-        """Open a session.
+    def enter(self, token: str, who: str, address: str, now_ms: int) -> Session:
+        """Open a session for a user at an address.
 
-        Raise Refused for a wrong token, and for a minute after several wrong tokens.
+        Raise Refused for a wrong token. After it, further tokens from the same address must wait.
         """
-        self._wrong_at_ms = [at_ms for at_ms in self._wrong_at_ms if now_ms - at_ms < WRONG_MS]
-        if len(self._wrong_at_ms) >= WRONG_MAX:
-            raise Refused(f"{WRONG_MAX} wrong tokens within a minute: wait a minute")
+        network = (network_of(address),)
+        if wait_ms := self._wrong.wait_ms(network, now_ms):
+            seconds = -(-wait_ms // 1_000)
+            raise Refused(f"wrong tokens came from your address: try again in {seconds} s")
         # Compare in constant time, so that the duration of the comparison reveals nothing about the
         # token.
-        if not hmac.compare_digest(token.strip().encode(), self._token):
-            self._wrong_at_ms.append(now_ms)
+        if self._token is None or not hmac.compare_digest(token.strip().encode(), self._token):
+            self._wrong.begin(network, now_ms)
             raise Refused("the text you gave is not the token")
+        self._wrong.forget(network)
         name = who.strip()
         if not name or len(name) > WHO_CHARS_MAX or not name.isprintable():
             raise Refused(f"a name of at most {WHO_CHARS_MAX} characters is needed for the log")
+        return self._keep(Session(self._draw(), self._draw(), name, now_ms), now_ms)
+
+    def admit(self, key: str, form_secret: str, who: str, now_ms: int) -> Session:
+        """Return the session for orders of a person who has logged in to the page.
+
+        `key` and `form_secret` are those of the person's session on the page.
+        """
+        found = self.find(key, now_ms)
+        if found is not None and found.who == who and found.form_secret == form_secret:
+            return found
+        return self._keep(Session(key, form_secret, who, now_ms), now_ms)
+
+    def _keep(self, session: Session, now_ms: int) -> Session:
         self._forget_idle(now_ms)
         while len(self._sessions) >= SESSIONS_MAX:
             oldest = min(self._sessions.values(), key=lambda one: one.seen_at_ms)
             del self._sessions[oldest.key]
-        session = Session(self._draw(), self._draw(), name, now_ms)
         self._sessions[session.key] = session
         return session
 

@@ -1,10 +1,11 @@
 """The settings of the monitor: the section `monitor:` of the file, and those of the process."""
 
+import ipaddress
 import re
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from monitor.config.alert_rules import AlertsSection, Duration
 from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
@@ -65,7 +66,8 @@ class MonitorSection(BaseModel):
 
     listen: str = Field(
         default="127.0.0.1:8090",
-        description="the address of the page, its API and `/metrics`; loopback only",
+        description="the address of the page, its API and `/metrics`. Beyond the loopback it needs"
+        " `network.open: [page]` and `login`",
         examples=["127.0.0.1:8190"],
     )
     refresh: Duration = Field(
@@ -86,8 +88,33 @@ class MonitorSection(BaseModel):
     admin: bool = Field(
         default=False,
         description="true: the page may change topics, groups and leaders; the user needs the"
-        " token in `data/secrets/monitor/admin`",
+        " token in `data/secrets/monitor/admin`, or with `login` the role `operator`",
         examples=[True],
+    )
+    login: Literal["users", "proxy"] | None = Field(
+        default=None,
+        description="`users`: the page and its API need a person that `millrace user add --page`"
+        " made, or a token; `proxy`: a [proxy](../proxy.md#a-proxy-that-logs-people-in) logs people"
+        " in; null: no login",
+        examples=["users"],
+    )
+    proxies: tuple[str, ...] = Field(
+        default=(),
+        description="addresses or networks of the proxies whose `X-Forwarded-…` headers are"
+        " believed; those of all other clients are dropped. It needs `login`",
+        examples=[["127.0.0.1"]],
+    )
+    proxy_secret: SecretStr | None = Field(
+        default=None,
+        description="with `login: proxy`, the secret that the proxy sends in the header"
+        " `Millrace-Proxy-Secret`, at least 20 characters",
+        examples=["${file:data/secrets/proxy}"],
+    )
+    proxy_roles: dict[str, Literal["viewer", "operator"]] = Field(
+        default_factory=dict,
+        description="with `login: proxy`, the role of each group in `X-Forwarded-Groups`: `viewer`"
+        " or `operator`. People without such a group are refused",
+        examples=[{"mill-operators": "operator"}],
     )
     root_path: str = Field(
         default="",
@@ -128,6 +155,18 @@ class MonitorSection(BaseModel):
             raise ValueError(
                 f"found {value!r}, expected a path such as /millrace, without / at its end"
             )
+        return value
+
+    @field_validator("proxies")
+    @classmethod
+    def _check_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            try:
+                ipaddress.ip_network(text)
+            except ValueError:
+                raise ValueError(
+                    f"found {text!r}, expected an address or a network such as 10.0.0.0/24"
+                ) from None
         return value
 
     @field_validator("hosts")
@@ -227,6 +266,30 @@ class PreviewSettings(BaseModel):
     command: tuple[str, ...]
 
 
+class PageLogin(BaseModel):
+    """The settings of the login: the folder with the files of people and tokens, and the proxies.
+
+    `roles` has the role of each group that a proxy names.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    mode: Literal["users", "proxy"]
+    folder: Path
+    proxies: tuple[str, ...] = ()
+    proxy_secret: SecretStr | None = None
+    roles: dict[str, Literal["viewer", "operator"]] = {}
+
+
+class PageTls(BaseModel):
+    """The files of the page's certificate, in PEM format."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    certificate: Path
+    key: Path
+
+
 class MonitorSettings(MonitorUpdate):
     """The settings that the monitor's process reads from its descriptor.
 
@@ -247,6 +310,19 @@ class MonitorSettings(MonitorUpdate):
     stream_group: str = "millrace-stream"
     token: str | None = None
     """The token that allows changes on the page; None switches changes off."""
+
+    login: PageLogin | None = None
+    """The login of people and scripts; None if the page needs none."""
+
+    tls: PageTls | None = None
+    """The certificate of the page; None if the page is served in the clear."""
+
+    names: tuple[str, ...] = ()
+    """The names in the certificate, beside the loopback's."""
+
+    own_socket: Path | None = None
+    """The path of the socket on which the mill's own commands reach the monitor if the page needs a
+    login."""
 
     page: str | None = None
     """The address of the page for people, if it differs from the address to listen on."""

@@ -28,11 +28,18 @@
     if (running) { again = true; return; }
     running = true;
     try {
-      const headers = etag ? { "If-None-Match": etag } : {};
+      // The monitor does not take this request for a sign that the user is still there.
+      const headers = { "Millrace-Refresh": "1" };
+      if (etag) headers["If-None-Match"] = etag;
       const signal = AbortSignal.timeout(GIVE_UP_MS);
       // A page that stays as it is has the head of another one kept fresh above it.
       const address = main.dataset.still ?? location.href;
       const answer = await fetch(address, { headers, signal, cache: "no-store" });
+      if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) {
+        // The session has ended.
+        location.assign(answer.url);
+        return;
+      }
       if (answer.status !== 304) {
         const text = await answer.text();
         if (!answer.headers.get("Content-Type")?.startsWith("text/html")) throw new Error();

@@ -68,9 +68,9 @@ TABLE = [
         "a host name or an IP address that clients can dial, without a port",
     ),
     (
-        "network: {open: [page]}",
-        "mill.yaml:1:18: network.open[0]: found 'page'",
-        "kafka, redis or mysql: nothing else can be opened yet",
+        "network: {open: [gate]}",
+        "mill.yaml:1:18: network.open[0]: found 'gate'",
+        "kafka, page, redis or mysql: nothing else can be opened yet",
     ),
     (
         "network: {open: [kafka], names: [localhost], login: everybody}",

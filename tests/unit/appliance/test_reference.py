@@ -161,6 +161,13 @@ ELSEWHERE = {"bootstrap_servers": "h:1"}
 CLUSTER: dict[str, dict[str, Any]] = {"security": ELSEWHERE, "hosts": {"brokers": 3}}
 BESIDE = {"hosts": {"network": {"open": ["kafka"], "listen": "0.0.0.0", "login": "users"}}}
 LOGIN = {"user": "mill", "password": "s3cret"}
+OPENED = {"open": ["kafka"], "names": ["localhost"]}
+PROXIED = {
+    "login": "proxy",
+    "proxies": ["127.0.0.1"],
+    "proxy_secret": "a-secret-of-the-proxy",
+    "proxy_roles": {"mill-operators": "operator"},
+}
 LIMITS = {"100000": "lag", "10m": "time_lag", "5%": "unparsed_share"}
 
 
@@ -189,13 +196,13 @@ def with_key(label: str, key: str, value: Any) -> dict[str, Any]:
         case "TopicSection":
             return {"topics": [{"name": "a", **given}]}
         case _ if label in SECTIONS:
-            return {label.removesuffix("Section").lower(): given}
+            needed = PROXIED if key.startswith("prox") else {}
+            return {label.removesuffix("Section").lower(): {**needed, **given}}
         case "NetworkSection":
-            return {"network": {"open": ["kafka"], "names": ["localhost"], **given}}
+            return {"network": {**OPENED, **given}, "monitor": {"login": "users"}}
         case "NetworkTls":
             files = {"certificate": "mill.pem", "key": "mill.key"}
-            network = {"open": ["kafka"], "names": ["localhost"]}
-            return {"network": {**network, "tls": {**files, **given}}}
+            return {"network": {**OPENED, "tls": {**files, **given}}}
         case "InputSection":
             return {"collector": {"inputs": [{**one, **given}]}}
         case "MultilineSection":
@@ -249,6 +256,7 @@ def test_each_example_passes_the_check(label: str, key: str, value: Any, tmp_pat
     new_test_authority(tmp_path)
     for name in ("my-mysql", "webhook-token", "cluster"):
         (tmp_path / "data" / "secrets" / name).write_text("s3cret")
+    (tmp_path / "data" / "secrets" / "proxy").write_text("a-secret-of-the-proxy")
     (tmp_path / "data" / "secrets" / "webhook").write_text("https://chat.example.org/hooks/mill")
     text = yaml.safe_dump(with_key(label, key, value), allow_unicode=True)
     load_text(text, "example.yaml", tmp_path, {"REDIS_PASSWORD": "s3cret"})

@@ -55,7 +55,7 @@ def mill_with_a_stuck_stream(monkeypatch: pytest.MonkeyPatch, *, tells_which: bo
         {**row_of(part), "pid": None, "uptime_ms": 1, "restarts": 0, "address": f"127.0.0.1:{port}"}
         for part, port in (("stream", 8091), ("monitor", 8090))
     ]
-    monkeypatch.setattr(status_command, "fetch_status", lambda host, port, _: answers[port])
+    monkeypatch.setattr(status_command, "fetch_status", lambda host, port, *_: answers[port])
     monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
     monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": rows, "stopping": False})
 

@@ -14,10 +14,11 @@ from httpx import Response
 from monitor.admin.operating import OperationFailed, Operator, Orders, Reader
 from monitor.admin.operations import Effect, Plan
 from monitor.admin.orders import ElectLeaders, Order, ResetOffsets
-from monitor.admin.pages import BODY_BYTES_MAX, COOKIE
+from monitor.admin.pages import COOKIE
 from monitor.config.settings import MonitorSection, MonitorSettings
 from monitor.history.recorder import open_recorder
 from monitor.http import create_app
+from monitor.login.forms import BODY_BYTES_MAX
 from monitor.sampling.sampler import Sampler
 from protocol.security.cluster_security import ClusterEntry
 from protocol.types import TopicPartition

@@ -1,0 +1,38 @@
+"""The way in which the mill's own commands reach the monitor."""
+
+import http.client
+import socket
+
+from appliance.mill.home import Home
+
+
+class SocketFileConnection(http.client.HTTPConnection):
+    """An HTTP connection over a socket file."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        # This is the name in the header Host, for which the monitor looks.
+        super().__init__("localhost", timeout=timeout_s)
+        self.path = path
+
+    def connect(self) -> None:
+        """Connect to the file. Raises OSError."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link.settimeout(self.timeout)
+        try:
+            link.connect(self.path)
+        except OSError:
+            link.close()
+            raise
+        self.sock = link
+
+
+def monitor_connection(home: Home, address: str, timeout_s: float) -> http.client.HTTPConnection:
+    """Return a connection to the monitor at an address `host:port`.
+
+    If the page needs a login, the monitor has a socket file for the mill's own account, and the
+    connection uses it.
+    """
+    if home.monitor_socket.exists():
+        return SocketFileConnection(str(home.monitor_socket), timeout_s)
+    host, _, port = address.rpartition(":")
+    return http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout_s)
