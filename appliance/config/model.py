@@ -217,9 +217,9 @@ class NetworkSection(_FileModel):
 
     open: tuple[str, ...] = Field(
         default=(),
-        description="what other machines reach with TLS: `kafka` (each broker has one more listener,"
-        " NET), `redis` and `mysql` (the bundled servers, with a password for readers), and `page`"
-        " (over HTTPS, at `monitor.listen`, which may be beyond the loopback then)",
+        description="what other machines reach with TLS: `kafka` (each broker has one more"
+        " listener, NET), `redis` and `mysql` (the bundled servers, with a password for readers),"
+        " and `page` (over HTTPS, at `monitor.listen`, which may be beyond the loopback then)",
         examples=[["kafka"], ["page", "redis", "mysql"]],
     )
     listen: str = Field(

@@ -27,7 +27,7 @@ from appliance.mill import parts
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
 from appliance.mill.settings import Mill
-from appliance.mill.sinks import DATABASE, MONITOR, READER, SINK_USER, SOCKETS
+from appliance.mill.sinks import DATABASE, MONITOR_USER, READER, SINK_USER, SOCKETS
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")
 BUFFER_POOL = "96M"
@@ -85,7 +85,7 @@ def _open_redis(mill: Mill, program: str, password: str, *, is_only_sink: bool) 
     users = [
         f"user default {LOADERS_RULES if is_only_sink else 'off -@all'}",
         f"user {READER} {OPEN_READERS_RULES} {_digest(opening.password)}",
-        f"user {MONITOR} on {READING} {_digest(home_password)}",
+        f"user {MONITOR_USER} on {READING} {_digest(home_password)}",
         f"user {SINK_USER} {SINK_RULES} {_digest(password)}",
     ]
     folder = str(home.part_data("redis"))

@@ -13,6 +13,7 @@ from sinks.config import MySqlSection, RedisSection, SinkTls
 DATABASE = "millrace"
 SINK_USER = "mill"
 READER = "reader"
+MONITOR_USER = "monitor"
 """The user of an open Redis as which the mill's own parts and commands read."""
 
 SOCKETS = {"redis": "redis.sock", "mysql": "db/mysqld.sock"}
@@ -65,7 +66,7 @@ def _redis(
     may read the mill's keys. If the server is open, the mill's parts read as a user of their own.
     """
     if (server := bundled.get("redis")) is not None:
-        name = SINK_USER if user == SINK_USER else MONITOR if server.is_open else READER
+        name = SINK_USER if user == SINK_USER else MONITOR_USER if server.is_open else READER
         return {
             "host": server.host,
             "port": server.port,

@@ -14,7 +14,7 @@ from pathlib import Path
 from appliance.mill.home import Home
 from appliance.mill.init import InitError, read_secret
 from appliance.mill.parts import MONITOR, Part, ProbeKind
-from appliance.mill.sinks import READER, socket_of
+from appliance.mill.sinks import MONITOR_USER, READER, socket_of
 from appliance.supervisor.effects import ProbeResult
 from protocol.control import short_path
 
@@ -106,7 +106,7 @@ async def _probe_redis(part: Part, home: Home) -> Found:
             password = read_secret(home, "monitor/redis")
         except InitError as error:
             return ProbeResult.NOT_READY, str(error)
-        answer = await asyncio.to_thread(_exchange_on, path, _redis_request(MONITOR, password))
+        answer = await asyncio.to_thread(_exchange_on, path, _redis_request(MONITOR_USER, password))
     answers = answer.decode(errors="replace").split("\r\n")
     text = next((answer for answer in answers if answer != "+OK"), "")
     if text == "+PONG":

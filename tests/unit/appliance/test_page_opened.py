@@ -8,7 +8,7 @@ import pytest
 from appliance.checks import startup
 from appliance.checks.opened import opened_text
 from appliance.checks.startup import CheckLevel
-from appliance.cli.mill_commands import summary
+from appliance.cli.summary import summary
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load_text
 from appliance.mill import page_logins
