@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -304,21 +304,29 @@ def test_pitfall_32_handshakes_begun_and_left(
             asking.do_handshake()
         return outgoing.read()
 
+    greeting = hello()
+
     async def once(there: Listening) -> None:
         clients: list[socket.socket] = []
+        handshakes, waiting = there.listening._handshakes, 0
+
+        def is_done(condition: Callable[[], bool]) -> bool:
+            nonlocal waiting
+            waiting = max(waiting, handshakes.waiting)
+            assert handshakes.under_way <= UNDER_WAY_MAX
+            return condition()
 
         def are_accepted() -> bool:
             return len(there.made) == len(clients)
 
         while len(clients) < count:
-            clients += [there.plain() for _ in range(100)]
             # The kernel keeps a few hundred connections until the loop accepts them.
-            await until(are_accepted)
-        for client in clients:
-            client.sendall(hello())
-        await until(lambda: there.listening._handshakes.waiting)
-        assert there.listening._handshakes.under_way <= UNDER_WAY_MAX
-        await until(lambda: all(one.ends for one in there.made))
+            for _ in range(100):
+                clients.append(there.plain())
+                clients[-1].sendall(greeting)
+            await until(lambda: is_done(are_accepted))
+        await until(lambda: is_done(lambda: all(one.ends for one in there.made)))
+        assert waiting > 0
         made = there.made
         assert {one.ends[0] for one in made} == {End.CLOSED}
         assert all(one.reason.startswith(reason) for one in made)
