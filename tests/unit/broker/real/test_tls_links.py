@@ -8,8 +8,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -283,15 +282,6 @@ def test_our_end_is_told_to_the_client(runner: asyncio.Runner, authority: TestAu
     runner.run(run())
 
 
-ACCEPTED_AT_ONCE = 100
-"""The connections that are begun before the loop accepts them. More of them would not fit into the
-queue of the listening socket."""
-
-
-def _have_come(there: Listening, count: int) -> bool:
-    return len(there.made) >= count
-
-
 @pytest.mark.parametrize(
     ("listener", "count"),
     [("NET", 300), pytest.param("NET", 1_000, marks=pytest.mark.slow), ("BROKER", 1_000)],
@@ -317,18 +307,29 @@ def test_pitfall_32_handshakes_begun_and_left(
             asking.do_handshake()
         return outgoing.read()
 
+    greeting = hello()
+
     async def once(there: Listening) -> None:
-        first = hello()
         clients: list[socket.socket] = []
-        for number in range(1, count + 1):
-            clients.append(there.plain())
-            if not number % ACCEPTED_AT_ONCE:
-                await until(partial(_have_come, there, number))
-        for client in clients:
-            client.sendall(first)
-        await until(lambda: there.listening._handshakes.waiting)
-        assert there.listening._handshakes.under_way <= UNDER_WAY_MAX
-        await until(lambda: all(one.ends for one in there.made))
+        handshakes, waiting = there.listening._handshakes, 0
+
+        def is_done(condition: Callable[[], bool]) -> bool:
+            nonlocal waiting
+            waiting = max(waiting, handshakes.waiting)
+            assert handshakes.under_way <= UNDER_WAY_MAX
+            return condition()
+
+        def are_accepted() -> bool:
+            return len(there.made) == len(clients)
+
+        while len(clients) < count:
+            # The kernel keeps a few hundred connections until the loop accepts them.
+            for _ in range(100):
+                clients.append(there.plain())
+                clients[-1].sendall(greeting)
+            await until(lambda: is_done(are_accepted))
+        await until(lambda: is_done(lambda: all(one.ends for one in there.made)))
+        assert waiting > 0
         made = there.made
         assert {one.ends[0] for one in made} == {End.CLOSED}
         assert all(one.reason.startswith(reason) for one in made)
