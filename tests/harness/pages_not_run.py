@@ -7,6 +7,7 @@ from tests.harness.pages import Command
 
 OTHER_LANGUAGES = {
     "docs/proxy.md nginx": "tests/interop/test_proxy.py runs nginx with it",
+    "docs/proxy.md text": "needs oauth2-proxy and a provider; the page says that it was not tried",
     "docs/reference/configuration.md text": "a query of DuckDB, which is no part of the mill",
     "docs/reference/formats.md text": "sample lines, which the tests of the formats read",
     "docs/reference/inputs.md text": "ways to write one key, which unit tests of its part have",
@@ -63,6 +64,7 @@ NOT_PASTED: dict[str, str] = {
     "docs/howto/grow.md": "needs two more brokers; tests/e2e/test_cluster_grows.py writes it",
     "docs/howto/existing-spark.md": "as docs/spark.md",
     "docs/howto/open-to-the-network.md": OPENS,
+    "docs/proxy.md": "needs a proxy that logs people in; tests/unit/monitor/login has its headers",
     "docs/kafka.md": "names another cluster; tests/e2e/test_existing_kafka.py counts over one",
     "docs/spark.md": "names another machine; tests/crash/test_stream_cluster.py has a cluster",
 }

@@ -20,7 +20,7 @@ import uvicorn
 
 from appliance.mill.monitor_entry import SocketFileConnection
 from monitor import serving
-from monitor.__main__ import _server, certificate_of
+from monitor.__main__ import _server, certificate_of, clock_ms
 from monitor.config.settings import MonitorSection, MonitorSettings, PageLogin, PageTls
 from monitor.http import create_app
 from monitor.sampling.sampler import Sampler
@@ -99,7 +99,7 @@ def served(folder: Path, *, is_secure: bool = True) -> Iterator[Served]:
         names=(NAME,),
     )
     sampler = Sampler(settings, Script(some_reading()), lambda: 10_000)
-    app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 10_000, on_failure=never)
+    app = create_app(settings, sampler, started_at_ms=0, clock_ms=clock_ms, on_failure=never)
     server = _server(app, settings, certificate_of(settings))
     thread = threading.Thread(target=server.run)
     thread.start()
