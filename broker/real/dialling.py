@@ -70,6 +70,7 @@ class DialledLink(SocketLink):
                 self.report_end, End.UNRESOLVED, f"host name {self.peer_host} is not known"
             )
             return
+        self.refusals.resolved(self.node_id, self.address)
         deadline_s = self.loop.time() + CONNECT_S_MAX
         failures: list[tuple[End, str]] = []
         for left, one in zip(range(len(found), 0, -1), found, strict=True):

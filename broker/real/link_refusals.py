@@ -104,16 +104,18 @@ class LinkRefusals:
         )
         self._note(_subject(node_id, address), text, NAME_PROBLEM)
 
+    def resolved(self, node_id: int | None, address: Address) -> None:
+        """Note that the host name of a broker was resolved."""
+        self._settle(_subject(node_id, address), NAME_PROBLEM)
+
     def works(self, node_id: int | None, address: Address) -> None:
         """Note that a dialled broker has answered."""
         self._found.pop(_subject(node_id, address), None)
 
     def linked(self, node_id: int | None, host: str) -> None:
         """Note that a broker has linked to this one, so its certificate is good now."""
-        for subject in (("to", node_id), ("from", host)):
-            refusal = self._found.get(subject)
-            if refusal is not None:
-                refusal.code = ""
+        self._settle(("to", node_id), PROBLEM)
+        self._settle(("from", host), PROBLEM)
 
     def accepted(self, host: str, error: TlsError) -> None:
         """Note that a connection from this address was refused."""
@@ -142,6 +144,12 @@ class LinkRefusals:
                     "same settings"
                 )
         return f"fails in the TLS handshake: {error}"
+
+    def _settle(self, subject: Subject, code: str) -> None:
+        """End the problem of a subject, if it has this code. Its log lines stay limited."""
+        refusal = self._found.get(subject)
+        if refusal is not None and refusal.code == code:
+            refusal.code = ""
 
     def _note(self, subject: Subject, text: str, code: str) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -215,6 +215,17 @@ def test_a_host_name_that_cannot_be_resolved(scene: Scene) -> None:
         "link_unresolved: the host name mill-2.example.org of broker 2 cannot be resolved on this "
         "host: check the name, and the name server or /etc/hosts"
     ]
+    # The other broker can link to this one although its name is not known here.
+    scene.refusals.linked(2, "192.0.2.2")
+    assert len(scene.problems) == 1
+    scene.refusals.resolved(2, THERE)
+    assert scene.problems == []
+
+
+def test_a_resolved_name_says_nothing_about_the_certificate(scene: Scene) -> None:
+    scene.refusals.dialled(2, THERE, CertificateRefused("certificate has expired"))
+    scene.refusals.resolved(2, THERE)
+    assert len(scene.problems) == 1
 
 
 def test_so_many_addresses_are_remembered(scene: Scene) -> None:
