@@ -25,7 +25,7 @@ from appliance.enrol.rights import (
 from appliance.kafka import users
 from appliance.kafka.acls import super_users
 from appliance.mill.home import Home
-from appliance.mill.parts import broker_ids
+from appliance.mill.parts import broker_ids, net_addresses
 from appliance.output import CommandError, Exit
 from collector.config.limits import to_raise, wanted_limits
 from collector.config.settings import CollectorSection
@@ -94,6 +94,8 @@ def entry_of(config: MillConfig, home: Home) -> MillEntry:
             f"{NET_EXAMPLE}",
             Exit.CONDITION,
         )
+    if config.cluster.hosts is not None:
+        return MillEntry(tuple(net_addresses(config).values()), _ca_of(config, home))
     # The first name is the advertised one, so all brokers are tried under it first.
     ports = [config.ports.net + number - 1 for number in broker_ids(config)]
     addresses = [f"{bracketed(name)}:{port}" for name in network.names for port in ports]
@@ -105,6 +107,8 @@ def note_on(config: MillConfig) -> str | None:
     network = config.network
     if is_loopback(network.listen):
         key, found = "network.listen", network.listen
+    elif config.cluster.hosts is not None:
+        return None
     elif is_loopback(network.names[0]):
         key, found = "network.names", network.names[0]
     else:

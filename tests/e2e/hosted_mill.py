@@ -1,4 +1,7 @@
-"""A mill on three hosts, each in its own network namespace, for tests."""
+"""A mill on three hosts, each in its own network namespace, for tests.
+
+All machines know the hosts by name: each command sees a file of names in place of `/etc/hosts`.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,22 @@ IN_SERVICE_S = 120.0
 class HostedMill:
     """One mill on three hosts. Host 1 is the main host."""
 
-    def __init__(self, spaces: Namespaces, hosts: dict[int, TempMill]) -> None:
+    def __init__(self, spaces: Namespaces, hosts: dict[int, TempMill], names: Path) -> None:
         self.spaces = spaces
         self.hosts = hosts
         self.net = free_ports(len(HOSTS))
+        lines = [f"{spaces.host_of(one)} {self.name_of(one)}\n" for one in HOSTS]
+        names.write_text("".join(["127.0.0.1 localhost\n", *lines]))
+        bind = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        self.prefix = ("unshare", "--mount", "sh", "-c", bind, str(names))
+        """The command that runs another one with the names of the hosts."""
+        for mill in hosts.values():
+            mill.prefix = self.prefix
+
+    @staticmethod
+    def name_of(host: int) -> str:
+        """Return the name of a host."""
+        return f"mill-{host}.example.test"
 
     @property
     def main(self) -> TempMill:
@@ -36,7 +51,7 @@ class HostedMill:
 
     def write_config(self, text: str) -> None:
         """Write the file of the main host. `text` has `brokers: 3`."""
-        hosts = ", ".join(f"{one}: {self.spaces.host_of(one)}" for one in HOSTS)
+        hosts = ", ".join(f"{one}: {self.name_of(one)}" for one in HOSTS)
         text = text.replace("brokers: 3", f"hosts: {{{hosts}}}\n  brokers: 3", 1)
         network = "network: {open: [kafka], listen: 0.0.0.0, login: users}"
         self.main.write_config(f"{network}\n{text}")
@@ -108,4 +123,4 @@ def hosted_mill(folder: Path) -> Iterator[HostedMill]:
             hosts[host] = stack.enter_context(temp_mill(folder / f"host-{host}"))
             hosts[host].ports = hosts[1].ports
             hosts[host].home.config_file.unlink()
-        yield HostedMill(spaces, hosts)
+        yield HostedMill(spaces, hosts, folder / "names")

@@ -25,16 +25,18 @@ class Host:
         self.log = folder.with_suffix(".log")
         self.port = free_ports(1)
         self.environ = {**ENVIRONMENT, "MILLRACE_HOME": str(folder)}
+        self.prefix: tuple[str, ...] = ()
+        """The command that runs each command of the host."""
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "appliance", *words]
+        command = [*self.prefix, sys.executable, "-m", "appliance", *words]
         return subprocess.run(
             command, cwd=CODE, env=self.environ, capture_output=True, text=True, timeout=120
         )
 
     def begin(self) -> subprocess.Popen[bytes]:
         """Start `collector run` without waiting, with its output in the log."""
-        command = [sys.executable, "-m", "appliance", "collector", "run"]
+        command = [*self.prefix, sys.executable, "-m", "appliance", "collector", "run"]
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=CODE, env=self.environ, stdout=log, stderr=log)
 

@@ -51,6 +51,8 @@ class TempMill:
             for name in (*PORT_NAMES, "monitor")
         }
         self.environ = dict(environ or {})
+        self.prefix: tuple[str, ...] = ()
+        """The command that runs each command of the mill, such as `nsenter`."""
         for kind in ("access", "json", "text"):
             (folder / "watched" / kind).mkdir(parents=True)
         self.write_config(SHIPPED.read_text())
@@ -80,7 +82,7 @@ class TempMill:
         """Start one command without waiting."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
         return subprocess.Popen(
-            [sys.executable, "-m", "appliance", *arguments],
+            [*self.prefix, sys.executable, "-m", "appliance", *arguments],
             cwd=CODE,
             env={**environ, "MILLRACE_HOME": str(self.home.folder), **self.environ},
             stdin=subprocess.DEVNULL,

@@ -103,7 +103,7 @@ def test_each_host_runs_its_parts_and_sees_the_brokers_of_the_others(scene: Scen
     shown = mill.run(2, "status")
     assert shown.code == 0
     for host in (1, 3):
-        assert f"broker-{host}  {mill.spaces.host_of(host)}" in shown.out + shown.err
+        assert f"broker-{host}  {mill.name_of(host)}" in shown.out + shown.err
 
 
 def test_lines_are_counted_and_commands_work_on_each_host(scene: Scene) -> None:
@@ -164,6 +164,7 @@ def all_of(link: socket.socket) -> bytes:
 
 def test_a_collector_of_another_machine_joins(scene: Scene) -> None:
     mill, host = scene.mill, Host(scene.folder / "web-1")
+    host.prefix = mill.prefix
     made = mill.run(1, "enrol", "collector", "web-1", "--out", str(scene.folder))
     assert made.code == 0, made.err
     with mill.spaces.inside(STRANGER):
@@ -186,7 +187,7 @@ def test_counts_stay_exact_while_a_broker_is_killed_and_a_host_is_cut_off(scene:
         scene.is_exact()
         shown = mill.run(1, "status")
         assert shown.code == 3
-        assert f"broker 3 on {mill.spaces.host_of(3)} is out of service" in shown.err
+        assert f"broker 3 on {mill.name_of(3)} is out of service" in shown.err
         mill.wait_for(3, {1: "unknown", 2: "unknown"})
     mill.wait_for(1, {2: "in service", 3: "in service"})
     scene.write()
@@ -249,7 +250,7 @@ def presented(mill: HostedMill) -> bytes:
     with (
         mill.spaces.inside(STRANGER),
         socket.create_connection((host, mill.net + 1), 20) as plain,
-        trust.wrap_socket(plain, server_hostname=host) as link,
+        trust.wrap_socket(plain, server_hostname=mill.name_of(2)) as link,
     ):
         return link.getpeercert(binary_form=True) or b""
 

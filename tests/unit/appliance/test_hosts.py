@@ -8,6 +8,7 @@ import pytest
 from appliance.checks import hosts, startup
 from appliance.checks.opened import opened_text
 from appliance.checks.startup import CheckLevel
+from appliance.enrol.mill_side import entry_of, note_on
 from appliance.mill.entry import cluster_entry
 from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.hosts import HostRecordFault, is_this_machine, own_broker
@@ -303,3 +304,12 @@ def test_ports_are_checked_where_they_are_opened(tmp_path: Path) -> None:
         check = checks[f"port {port} (ports.broker, for broker-2)"]
     assert check.level is CheckLevel.FAILED
     assert found.placement.broker == 2
+
+
+def test_collectors_join_a_mill_on_several_hosts_by_the_name_of_each(tmp_path: Path) -> None:
+    found = main_host(tmp_path)
+    (found.home.data / "ca.pem").write_text("the CA")
+    entry = entry_of(found.config, found.home)
+    assert entry.addresses == tuple(f"{host}:{9191 + n}" for n, host in HOSTS.items())
+    assert entry.ca == "the CA"
+    assert note_on(found.config) is None
