@@ -11,14 +11,9 @@ from appliance.cli.enrol_broker import new_certificate, refuse_without_authority
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.join_command import read_file
 from appliance.cli.options import EnvelopeOption
-from appliance.config.model import SERVERS
-from appliance.mill.certificates import (
-    ShownCertificate,
-    holders_of,
-    local_holders,
-    renew,
-    shown,
-)
+from appliance.config.network_section import SERVERS
+from appliance.mill.certificate_holders import holders_of, local_holders
+from appliance.mill.certificates import ShownCertificate, renew, shown
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say, tell

@@ -104,7 +104,8 @@ def refuse_without_authority(mill: "Mill") -> None:
 def new_certificate(mill: "Mill", number: int) -> "BrokerCertificate":
     """Return a new certificate for a broker of another host. Raises CertificateFault."""
     from appliance.enrol.broker_file import BrokerCertificate
-    from appliance.mill.certificates import holders_of, leaf_for_another_host
+    from appliance.mill.certificate_holders import holders_of
+    from appliance.mill.certificates import leaf_for_another_host
     from appliance.mill.init import read_secret
     from appliance.mill.parts import BROKER_PREFIX, main_broker
 

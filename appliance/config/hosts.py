@@ -6,8 +6,9 @@ host, so it needs what an open mill needs (decision 0225).
 
 from appliance.config.document import Document
 from appliance.config.faults import Path, found_text
-from appliance.config.model import BROKER_COUNTS, KAFKA, MillConfig
+from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import is_dialled_host, is_loopback, leads_to_the_client
+from appliance.config.network_section import KAFKA
 
 PATH: Path = ("cluster", "hosts")
 

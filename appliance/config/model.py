@@ -4,7 +4,7 @@ This module has only data classes. It defines the sections `cluster`, `topics`, 
 `security` and `ports`. The other packages define all other sections.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import (
     BaseModel,
@@ -18,18 +18,13 @@ from pydantic import (
 from appliance.config.cluster_hosts import Hosts
 from appliance.config.cluster_security import ClusterSecuritySection
 from appliance.config.faults import found_text
+from appliance.config.network_section import NetworkSection
 from broker.controller.credentials import NAME_EXPECTED, USER_NAME
 from collector.config.input_section import check_topic_name
 from collector.config.settings import CollectorSection
 from monitor.config.settings import MonitorSection
 from sinks.config import SinksSection
 from stream.config.settings import StreamSection
-
-KAFKA, PAGE = "kafka", "page"
-"""The name of the brokers in `network.open`."""
-
-SERVERS = ("redis", "mysql")
-"""The names of the bundled servers in `network.open`."""
 
 Scalar = bool | int | float | str
 
@@ -191,84 +186,6 @@ class TopicSection(_FileModel):
     @classmethod
     def _name(cls, name: str) -> str:
         return check_topic_name(name)
-
-
-class NetworkTls(_FileModel):
-    """Files of the user's own, in PEM format; null: those of the mill's own CA."""
-
-    certificate: str | None = Field(
-        default=None,
-        description="the certificate with its chain, from the mill's folder",
-        examples=["certs/mill.pem"],
-    )
-    key: str | None = Field(
-        default=None, description="the key of the certificate", examples=["certs/mill.key"]
-    )
-    ca: str | None = Field(
-        default=None,
-        description="the CAs that must have signed `certificate`. Brokers check it with them before"
-        " they use it; without this key they do not check who signed it",
-        examples=["certs/ca.pem"],
-    )
-
-
-class NetworkSection(_FileModel):
-    """The section `network:`, for listeners with TLS. Without it there is none."""
-
-    open: tuple[str, ...] = Field(
-        default=(),
-        description="what other machines reach with TLS: `kafka` (each broker has one more"
-        " listener, NET), `redis` and `mysql` (the bundled servers, with a password for readers),"
-        " and `page` (over HTTPS, at `monitor.listen`, which may be beyond the loopback then)",
-        examples=[["kafka"], ["page", "redis", "mysql"]],
-    )
-    listen: str = Field(
-        default="127.0.0.1",
-        description="the address of these listeners: an address of this machine, `0.0.0.0` for all"
-        " IPv4 addresses, `::` for all addresses. Beyond the loopback it needs a first name that is"
-        " not `localhost`, and `kafka` needs `login: users` and a user in `security.super_users`",
-        examples=["127.0.0.1"],
-    )
-    names: tuple[str, ...] = Field(
-        default=(),
-        description="the host names and IP addresses that clients dial. The first is advertised,"
-        " and certificates have all of them. With `cluster.hosts` each broker advertises its host,"
-        " and these are further names",
-        examples=[["mill.example.org"]],
-    )
-    login: Literal["users"] | None = Field(
-        default=None,
-        description="`users`: clients of the brokers must log in with SCRAM as a user that"
-        " `millrace user add` made; null: no login",
-        examples=["users"],
-    )
-    tls: NetworkTls = Field(
-        default_factory=NetworkTls,
-        description="certificate files of your own; without it the mill's own CA is used. The files"
-        " are watched, see [security.md](../security.md)",
-        examples=[{"certificate": "certs/mill.pem", "key": "certs/mill.key"}],
-    )
-
-    @property
-    def opens_kafka(self) -> bool:
-        """True if the brokers have a listener with TLS."""
-        return KAFKA in self.open
-
-    @property
-    def opens_page(self) -> bool:
-        """True if the page is served over HTTPS."""
-        return PAGE in self.open
-
-    @property
-    def listening(self) -> tuple[str, ...]:
-        """The names in `open` that listen at `listen`. The page has an address of its own."""
-        return tuple(name for name in self.open if name != PAGE)
-
-    @property
-    def has_users(self) -> bool:
-        """True if the section is about users of the brokers. Without any name in `open` it is,
-        because `kafka` is the first that other machines need."""
-        return self.opens_kafka or not self.open
 
 
 class SecuritySection(_FileModel):

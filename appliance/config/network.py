@@ -9,7 +9,8 @@ import re
 
 from appliance.config.document import Document
 from appliance.config.faults import found_text
-from appliance.config.model import KAFKA, PAGE, SERVERS, MillConfig
+from appliance.config.model import MillConfig
+from appliance.config.network_section import KAFKA, PAGE, SERVERS
 
 HOST_LENGTH_MAX = 253
 LOCAL_NAMES = ("localhost.localdomain", "ip6-localhost", "ip6-loopback")

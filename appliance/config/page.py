@@ -6,8 +6,9 @@ there is a person who can log in.
 
 from appliance.config.document import Document
 from appliance.config.faults import found_text
-from appliance.config.model import PAGE, MillConfig
+from appliance.config.model import MillConfig
 from appliance.config.network import is_loopback, leads_to_the_client
+from appliance.config.network_section import PAGE
 from monitor.config.settings import split_address
 
 PROXY_SECRET_CHARS_MIN = 20

@@ -9,23 +9,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.config.model import SERVERS, MillConfig
+from appliance.config.model import MillConfig
+from appliance.config.network_section import SERVERS
 from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
+from appliance.mill.certificate_holders import CertificateUse, Holder, local_holders
 from appliance.mill.home import Home
-from appliance.mill.hosts import place, read_record
+from appliance.mill.hosts import read_record
 from appliance.mill.init import FOLDER_MODE, read_secret
 from appliance.mill.parts import (
     BROKER_PREFIX,
-    LOOPBACK,
-    MONITOR,
-    broker_ids,
-    has_other_parts,
-    local_broker_ids,
     main_broker,
 )
 
@@ -34,9 +30,6 @@ if TYPE_CHECKING:
 
 AUTHORITY = "ca"
 CERTIFICATE, KEY, TRUSTED = "tls.pem", "tls.key", "ca.pem"
-
-OWN_NAMES = (LOOPBACK, "localhost")
-"""The names of a part on its own machine, which every certificate has."""
 
 DEFAULT_ORGANISATION = "millrace"
 """The organisation in the certificates of a mill without brokers of its own."""
@@ -49,28 +42,6 @@ CA_OWNER = "CA"
 
 class CertificateFault(Failure):
     """Raised when certificates cannot be made or read. The text says why."""
-
-
-class CertificateUse(StrEnum):
-    """The uses of a certificate. Only a broker's is valid for connections to other parts too."""
-
-    BROKER = "broker"
-    SERVER = "server"
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A part with a certificate of the mill's CA. `names` are the names that its clients dial."""
-
-    part: str
-    names: tuple[str, ...]
-    use: CertificateUse = CertificateUse.SERVER
-
-    @property
-    def all_names(self) -> tuple[str, ...]:
-        """All names in the certificate. The part's name is among them, because the other parts in
-        containers dial it, and because brokers recognise each other by it."""
-        return tuple(dict.fromkeys((*self.names, *OWN_NAMES, self.part)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,42 +87,6 @@ class ShownCertificate:
                 f" `./millrace restart {self.owner}` lets the server use it"
             )
         return "`./millrace cert renew` makes a new one"
-
-
-def holders_of(config: MillConfig) -> tuple[Holder, ...]:
-    """Return the parts that can have a certificate of the mill's CA, on all hosts.
-
-    The brokers are among them even if they do not need one yet, because `cert renew` makes theirs
-    before the mill is opened. Brokers on several hosts show each other a certificate of the mill's
-    CA, also if clients see the user's own.
-    """
-    network, hosts = config.network, config.cluster.hosts
-    names, has_own = network.names, network.tls.certificate is not None
-    has_page = network.opens_page and not has_own
-    return (
-        *(
-            Holder(
-                f"{BROKER_PREFIX}{number}",
-                (*([] if hosts is None else [hosts[number]]), *names),
-                CertificateUse.BROKER,
-            )
-            for number in (() if has_own and hosts is None else broker_ids(config))
-        ),
-        *([Holder(MONITOR, names)] if has_page else []),
-        *(Holder(one, names) for one in SERVERS if one in network.open),
-    )
-
-
-def local_holders(home: Home, config: MillConfig) -> tuple[Holder, ...]:
-    """Return those of the holders that run on this machine."""
-    placement = place(home, config)
-    brokers = {f"{BROKER_PREFIX}{number}" for number in local_broker_ids(config, placement)}
-    has_others = has_other_parts(config, placement)
-    return tuple(
-        one
-        for one in holders_of(config)
-        if (one.part in brokers if one.use is CertificateUse.BROKER else has_others)
-    )
 
 
 def _needs(config: MillConfig, holder: Holder) -> bool:

@@ -4,7 +4,7 @@ that clients trust.
 This module only computes paths.
 """
 
-from appliance.config.model import NetworkSection
+from appliance.config.network_section import NetworkSection
 from appliance.mill.certificates import CERTIFICATE, KEY, TRUSTED
 from appliance.mill.home import Home
 

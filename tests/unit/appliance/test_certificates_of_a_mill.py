@@ -24,7 +24,8 @@ from appliance.config.load import load
 from appliance.machine.files import write_atomically
 from appliance.mill import certificates
 from appliance.mill.authority import LeafRequest, names_of, new_authority, new_leaf
-from appliance.mill.certificates import CertificateFault, Holder, make_needed, renew, shown
+from appliance.mill.certificate_holders import Holder
+from appliance.mill.certificates import CertificateFault, make_needed, renew, shown
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise, read_secret
 from appliance.mill.parts import Placement

@@ -12,7 +12,7 @@ from appliance.cli.summary import summary
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load_text
 from appliance.mill import page_logins
-from appliance.mill.certificates import holders_of
+from appliance.mill.certificate_holders import holders_of
 from appliance.mill.home import find_home
 from appliance.mill.init import initialise
 from appliance.mill.monitor_entry import SocketFileConnection, monitor_connection
