@@ -24,7 +24,7 @@ from appliance.config.load import load
 from appliance.machine.files import write_atomically
 from appliance.mill import certificates
 from appliance.mill.authority import LeafRequest, names_of, new_authority, new_leaf
-from appliance.mill.certificate_holders import Holder
+from appliance.mill.certificate_holders import CertificateUse, Holder
 from appliance.mill.certificates import CertificateFault, make_needed, renew, shown
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise, read_secret
@@ -39,7 +39,7 @@ BROKERS = ("broker-1", "broker-2", "broker-3")
 
 def brokers(*names: str, of: tuple[str, ...] = BROKERS) -> list[Holder]:
     """Return the brokers as holders of certificates with these names."""
-    return [Holder(one, names, certificates.CertificateUse.BROKER) for one in of]
+    return [Holder(one, names, CertificateUse.BROKER) for one in of]
 
 
 NOW = datetime.now(UTC)
