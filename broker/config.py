@@ -75,7 +75,8 @@ class TlsFiles:
     """The certificate and its chain, without the root."""
     key: str
     ca: str | None = None
-    """The CAs that must have signed the certificates of other brokers."""
+    """The CAs that must have signed the certificate. Between brokers, the CAs that must have signed
+    the certificates of both sides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,9 @@ class BrokerConfig(BrokerKeys):
     rack: str | None = None
     """The rack of the node (`broker.rack`), which spreads the replicas of a partition."""
     tls: TlsFiles | None = None
-    """The certificate files; None if no listener has TLS."""
+    """The certificate files for clients; None if none of their listeners has TLS."""
+    link_tls: TlsFiles | None = None
+    """The certificate files for the connections between brokers; None if they have no TLS."""
     login_secret: bytes = field(default=b"", repr=False)
     """The secret of the cluster from which the salts of unknown users are made. It is empty if no
     listener requires a login."""
@@ -133,6 +136,7 @@ class BrokerConfig(BrokerKeys):
                 status_port=int(status.get("port", 0)),
                 rack=raw.get("rack"),
                 tls=TlsFiles(**raw["tls"]) if raw.get("tls") else None,
+                link_tls=TlsFiles(**raw["link_tls"]) if raw.get("link_tls") else None,
                 login_secret=(raw.get("login_secret") or "").encode(),
                 voters={
                     int(node_id): (one["host"], int(one["port"]))
@@ -216,14 +220,31 @@ def _check_security(config: BrokerConfig) -> None:
         key, found = f"listeners.{name}.security_protocol", listener.security_protocol
         if found not in (PLAINTEXT, SSL, SASL_SSL):
             raise ConfigError([(key, found, f"{PLAINTEXT}, {SSL} or {SASL_SSL}")])
+        if name == BROKER_LISTENER:
+            _check_link_tls(config.link_tls, key, listener)
+            continue
         if listener.has_tls and config.tls is None:
             raise ConfigError([("tls", None, f"certificate and key, because {key} is {found}")])
-        if name == BROKER_LISTENER and listener.needs_login:
-            raise ConfigError([(key, found, f"{PLAINTEXT} or {SSL}: brokers show certificates")])
         if listener.needs_login and not config.login_secret:
             raise ConfigError([("login_secret", None, f"a secret, because {key} is {found}")])
-        if found == SSL and name == BROKER_LISTENER and config.tls and config.tls.ca is None:
-            raise ConfigError([("tls.ca", None, f"a CA, because {key} is {SSL}")])
+    if config.link_tls is not None and BROKER_LISTENER not in config.listeners:
+        expected = f"null, because there is no listener {BROKER_LISTENER}"
+        raise ConfigError([("link_tls", "certificate and key", expected)])
+
+
+def _check_link_tls(files: TlsFiles | None, key: str, listener: Listener) -> None:
+    """Check that the listener for other brokers has TLS exactly if there are files for it. Raises
+    ConfigError."""
+    found = listener.security_protocol
+    if listener.needs_login:
+        raise ConfigError([(key, found, f"{PLAINTEXT} or {SSL}: brokers show certificates")])
+    if listener.has_tls and files is None:
+        expected = f"certificate, key and ca, because {key} is {found}"
+        raise ConfigError([("link_tls", None, expected)])
+    if files is not None and not listener.has_tls:
+        raise ConfigError([(key, found, f"{SSL}, because link_tls has files")])
+    if files is not None and files.ca is None:
+        raise ConfigError([("link_tls.ca", None, f"a CA, because {key} is {found}")])
 
 
 def _attributes(values: Mapping[str, Value]) -> dict[str, Any]:

@@ -124,6 +124,11 @@ class Link(Protocol):
     def is_paused(self) -> bool:
         """True if reading is paused."""
 
+    @property
+    def peer_id(self) -> int | None:
+        """The id of the broker on the other side, which its certificate proves; None on a link
+        without certificates."""
+
     def send(self, chunks: Sequence[object]) -> None:
         """Send chunks (bytes-like objects, or regions of files) after everything sent before.
 
@@ -228,8 +233,18 @@ class World(Protocol):
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> Listening:
         """Bind an address. Each new connection gets a receiver from `take`. Raises PortTaken."""
 
-    def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
+    def dial(
+        self,
+        address: Address,
+        receiver: Receiver,
+        *,
+        node_id: int | None = None,
+        asks_resolver: bool = True,
+    ) -> Link:
         """Connect to another broker. After this method returns, `linked` or `ended` is called.
+
+        `node_id` is the id of the broker, if it is known. If links have certificates, the broker
+        must prove this id before it gets any bytes.
 
         The host name is resolved. If that fails, its last known addresses are used. With
         `asks_resolver` False only known addresses are used, and the link ends with UNRESOLVED if

@@ -33,7 +33,8 @@ from appliance.mill.parts import (
 from appliance.mill.settings import Mill
 from appliance.mill.voter_folders import newest_voters, stored_voters
 from broker.config import TlsFiles
-from broker.real.certificates import WrongCertificate, checked_contexts
+from broker.real.certificates import checked_context
+from broker.real.tls_files import WrongCertificate
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
 from stream.spark.masters import MasterAway, addresses, ask_masters
 
@@ -114,7 +115,7 @@ def own_certificate(mill: Mill) -> Iterator[Check]:
         ca=str(folder / own.ca) if own.ca else None,
     )
     try:
-        checked_contexts(files, network.names)
+        checked_context(files, network.names)
     except WrongCertificate as error:
         key, found, expected = error.fault
         yield Check(CheckLevel.FAILED, f"network.{key}", f"found {found}, expected {expected}")

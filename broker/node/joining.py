@@ -36,6 +36,7 @@ from broker.node.leaving import ClusterLeave
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
 from broker.quorum.voters import ReplicaKey, VoterSet
+from broker.security.broker_identity import broker_name
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.disk import Disk
 from broker.storage.log_manager import LogManager
@@ -88,7 +89,7 @@ class ClusterJoin:
             if node_id != config.node_id
         }
         # Other brokers recognise the connections of this broker by this name.
-        self.peers = Peers(world, f"broker-{config.node_id}", others, self._link_ended)
+        self.peers = Peers(world, broker_name(config.node_id), others, self._link_ended)
         self.probes = Probes(world)
         self.messenger = LinkMessenger(self.peers, world.clock)
         found, self._state = quorum_state.look(

@@ -15,6 +15,7 @@ from functools import partial
 
 from broker.budget import TurnBudget, UnlimitedBudget, WorkBudget
 from broker.config import BROKER_LISTENER, MILL_LISTENER, BrokerConfig, InForce
+from broker.interbroker.senders import from_its_sender
 from broker.metadata.credential_records import CredentialKey
 from broker.metadata.quota_changes import QuotaValues
 from broker.metrics.metrics import Metrics
@@ -84,7 +85,8 @@ class Listeners:
 
     def serve_brokers(self, handlers: Mapping[ApiKey, Handler]) -> None:
         """Add handlers for requests of other brokers."""
-        self._brokers.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
+        checked = {key: from_its_sender(key, handler) for key, handler in handlers.items()}
+        self._brokers.serve(checked, {key: BETWEEN_BROKERS[key] for key in handlers})
 
     def open_to_brokers(self) -> None:
         """Open the listener for other brokers, if one is configured."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,7 +42,14 @@ class _Sample(NamedTuple):
 class BrokerStatus:
     """Reads the state of one broker on each request."""
 
-    def __init__(self, broker: Broker, started_at_ms: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        started_at_ms: int,
+        link_problems: Callable[[], Sequence[Problem]] = tuple,
+    ) -> None:
+        """`link_problems` returns the problems of connections between brokers."""
+        self._link_problems = link_problems
         self.state = PartState.STARTING
         self._broker = broker
         self._started_at_ms = started_at_ms
@@ -51,7 +58,11 @@ class BrokerStatus:
     def status(self) -> PartStatus:
         """Return the current state of the broker."""
         broker = self._broker
-        problems = (*self._waits(), *(self._problems() if broker.is_serving else ()))
+        problems = (
+            *self._waits(),
+            *self._link_problems(),
+            *(self._problems() if broker.is_serving else ()),
+        )
         state = self.state
         if state is PartState.RUNNING and problems:
             state = PartState.DEGRADED

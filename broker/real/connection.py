@@ -68,6 +68,10 @@ class SocketLink(asyncio.BufferedProtocol):
         self._has_ended = False
         """True if the receiver was notified of the peer's end."""
 
+    @property
+    def peer_id(self) -> int | None:
+        return None
+
     # The loop calls the following methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

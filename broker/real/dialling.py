@@ -7,18 +7,16 @@ other side's kernel has not answered for `SILENCE_MS_MAX` (`silence`).
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 
 from broker.real.connection import ENDS, SocketLink
+from broker.real.link_refusals import LinkRefusals
 from broker.real.names import Names, ResolvedAddress
 from broker.real.silence import end_when_silent
+from broker.real.tls_engine import TlsError
 from broker.real.tls_link import TlsLink
 from broker.real.warmer import Warmer
 from broker.world import Address, End, Receiver
-from protocol.log import fields
-
-logger = logging.getLogger(__name__)
 
 SILENCE_MS_MAX = 2_000
 """The TCP_USER_TIMEOUT of links between brokers, in milliseconds. It also ends a link whose peer
@@ -47,10 +45,15 @@ class DialledLink(SocketLink):
         frame_bytes_max: int,
         unread_bytes_max: int,
         address: Address,
+        node_id: int | None,
+        refusals: LinkRefusals,
     ) -> None:
+        """`node_id` is the id of the broker at the address, if it is known."""
         super().__init__(loop, receiver, warmer, frame_bytes_max, unread_bytes_max)
         self.peer_host, self.peer = address.host, str(address)
-        self._address = address
+        self.address = address
+        self.node_id = node_id
+        self.refusals = refusals
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, names: Names, *, asks_resolver: bool) -> None:
@@ -59,8 +62,10 @@ class DialledLink(SocketLink):
         self._task.add_done_callback(self._dialled)
 
     async def _dial(self, names: Names, asks_resolver: bool) -> None:
-        found = await names.find(self._address.host, asks_resolver=asks_resolver)
+        found = await names.find(self.address.host, asks_resolver=asks_resolver)
         if not found:
+            if asks_resolver:
+                self.refusals.unresolved(self.node_id, self.address)
             self.loop.call_soon(
                 self.report_end, End.UNRESOLVED, f"host name {self.peer_host} is not known"
             )
@@ -83,9 +88,9 @@ class DialledLink(SocketLink):
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             end_when_silent(made, SILENCE_MS_MAX)
-            await self.loop.sock_connect(made, found.at(self._address.port))
+            await self.loop.sock_connect(made, found.at(self.address.port))
             if is_own_end(made):
-                raise ConnectionRefusedError(f"no process listens at {self._address}")
+                raise ConnectionRefusedError(f"no process listens at {self.address}")
             await self.loop.create_connection(lambda: self, sock=made)
         except BaseException:
             made.close()
@@ -99,7 +104,7 @@ class DialledLink(SocketLink):
         object is deleted."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            context = {"message": f"dialling {self._address} failed", "exception": error}
+            context = {"message": f"dialling {self.address} failed", "exception": error}
             self.loop.call_exception_handler(context)
 
     def close(self) -> None:
@@ -109,16 +114,20 @@ class DialledLink(SocketLink):
 
 
 class DialledTlsLink(TlsLink, DialledLink):
-    """A connection over TLS that this side opens. This class logs the reason for its end, because
-    its receiver does not."""
+    """A connection over TLS that this side opens. Its failures are noted here, because its receiver
+    does not log them."""
 
-    def give_up(self, reason: str) -> None:
-        if not self.is_closed and reason:
-            logger.warning(
-                "the connection to another broker failed",
-                extra=fields(peer=self.peer, reason=reason),
-            )
-        super().give_up(reason)
+    def note_failure(self, error: TlsError) -> str:
+        self.refusals.dialled(self.node_id, self.address, error)
+        return super().note_failure(error)
+
+    def note_first_bytes(self) -> None:
+        self.refusals.works(self.node_id, self.address)
+
+    def report_end(self, end: End, reason: str = "") -> None:
+        if end is End.EOF and not self.is_established:
+            self.refusals.dialled_without_end(self.node_id, self.address)
+        super().report_end(end, reason)
 
 
 def is_own_end(connected: socket.socket) -> bool:

@@ -12,13 +12,17 @@ import logging
 import socket
 from collections.abc import Callable
 from time import perf_counter_ns
+from typing import NamedTuple, TypeVar
 
 from broker.config import BROKER_LISTENER, Listener
 from broker.metrics.warnings import Warnings
 from broker.real.certificates import Certificates
 from broker.real.connection import SocketLink
 from broker.real.handshakes import Handshakes
+from broker.real.link_certificates import LinkCertificates
+from broker.real.link_refusals import LinkRefusals
 from broker.real.silence import end_when_silent
+from broker.real.tls_engine import TlsEngine, TlsError
 from broker.real.tls_link import TlsLink
 from broker.real.warmer import Warmer
 from broker.world import PortTaken, Receiver
@@ -90,7 +94,31 @@ class AcceptedLink(SocketLink):
 
 
 class AcceptedTlsLink(TlsLink, AcceptedLink):
-    """A connection over TLS that a client or another broker has opened."""
+    """A connection over TLS that a client has opened."""
+
+
+class AcceptedBrokerLink(AcceptedTlsLink):
+    """A connection over TLS that another broker has opened. Its failures are noted here instead of
+    in the receiver."""
+
+    refusals: LinkRefusals
+
+    def note_first_bytes(self) -> None:
+        self.refusals.linked(self.peer_id, self.peer_host)
+
+    def note_failure(self, error: TlsError) -> str:
+        self.refusals.accepted(self.peer_host, error)
+        return ""
+
+
+Secured = TypeVar("Secured", bound=AcceptedTlsLink)
+
+
+class BrokerLinks(NamedTuple):
+    """The certificates of the connections between brokers, and the record of refused ones."""
+
+    certificates: LinkCertificates
+    refusals: LinkRefusals
 
 
 class SocketListening:
@@ -108,14 +136,15 @@ class SocketListening:
         warnings: Warnings,
         silence_ms_max: int = 0,
         certificates: Certificates | None = None,
+        links: BrokerLinks | None = None,
     ) -> None:
         """Bind the socket. Raises PortTaken if it cannot be bound.
 
         A connection ends if the other side's kernel does not answer for `silence_ms_max`. 0 means
-        the kernel's default, which is minutes. `certificates` are needed for a listener with TLS.
+        the kernel's default, which is minutes. A listener with TLS needs `certificates`, or `links`
+        if it is for other brokers.
         """
         self._loop = loop
-        self._is_among_brokers = name == BROKER_LISTENER
         self._setting = f"listener {name}"
         self._address = address
         self._take = take
@@ -127,6 +156,7 @@ class SocketListening:
         if silence_ms_max:
             # Accepted sockets inherit this option.
             end_when_silent(self._bound, silence_ms_max)
+        self._links = links if address.has_tls and name == BROKER_LISTENER else None
         self._certificates = certificates if address.has_tls else None
         self._handshakes = Handshakes(perf_counter_ns, loop.call_soon, loop.call_later)
         self._server: asyncio.Server | None = None
@@ -145,7 +175,11 @@ class SocketListening:
         self._opening = self._loop.create_task(self._serve())
 
     async def _serve(self) -> None:
-        link = self._link if self._certificates is None else self._tls_link
+        link: Callable[[], AcceptedLink] = self._link
+        if self._links is not None:
+            link = self._broker_link
+        elif self._certificates is not None:
+            link = self._tls_link
         server = await self._loop.create_server(link, sock=self._bound, backlog=BACKLOG)
         if self._is_closed:
             server.close()
@@ -163,9 +197,16 @@ class SocketListening:
 
     def _tls_link(self) -> AcceptedTlsLink:
         assert self._certificates is not None
-        found = self._certificates
-        engine = found.for_broker() if self._is_among_brokers else found.for_client()
-        link = AcceptedTlsLink(
+        return self._secured(AcceptedTlsLink, self._certificates.for_client())
+
+    def _broker_link(self) -> AcceptedBrokerLink:
+        assert self._links is not None
+        link = self._secured(AcceptedBrokerLink, self._links.certificates.from_broker())
+        link.refusals = self._links.refusals
+        return link
+
+    def _secured(self, kind: type[Secured], engine: TlsEngine) -> Secured:
+        link = kind(
             self._loop,
             self._take(),
             self._warmer,

@@ -24,6 +24,7 @@ from broker.metadata.records import UnknownMetadataRecord
 from broker.node.broker import Broker
 from broker.node.status import BrokerStatus
 from broker.real.certificates import Certificates
+from broker.real.link_certificates import LinkCertificates
 from broker.real.world import LoopWorld
 from broker.settings import ConfigError
 from broker.storage.disk import OsDisk
@@ -100,7 +101,10 @@ def main(descriptor: int) -> int:
     threading.excepthook = _thread_died
     try:
         certificates = Certificates(config, config.tls) if config.tls is not None else None
-        return _new_loop_runner().run(run(config, certificates))
+        links = None
+        if config.link_tls is not None:
+            links = LinkCertificates(config.link_tls, config.cluster_id, config.node_id)
+        return _new_loop_runner().run(run(config, certificates, links))
     except ConfigError as error:
         logger.error(
             "the broker cannot start, because its settings are invalid", extra=fields(faults=error)
@@ -166,7 +170,9 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
+async def run(
+    config: BrokerConfig, certificates: Certificates | None, links: LinkCertificates | None
+) -> int:
     """Start the broker, serve until SIGTERM or SIGINT, and stop. Return the exit code."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_loop_failed)
@@ -179,11 +185,12 @@ async def run(config: BrokerConfig, certificates: Certificates | None) -> int:
         config.socket_request_max_bytes,
         config.connection_max_unread_bytes,
         certificates,
+        links,
     )
     clock = world.clock
     started_ms = clock.monotonic_ms()
     broker = Broker(config, world, OsDisk())
-    status = BrokerStatus(broker, clock.now_ms())
+    status = BrokerStatus(broker, clock.now_ms(), world.link_problems)
     server = StatusServer(config.status_host, config.status_port, status.status, status.metrics)
     await _start_status(server, config)
     report = await _recover(broker, stop)

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
+from broker.security.broker_identity import WrongBroker
+
 HANDSHAKE_BYTES_MAX = 64 << 10
 """The largest number of bytes that a peer may send before the handshake is complete. A chain of
 certificates has a few KiB."""
@@ -24,9 +26,9 @@ certificates has a few KiB."""
 HANDSHAKE_RECORD = 0x16
 """The first byte of every TLS connection, in all versions."""
 
-PeerCheck = Callable[[dict[str, Any] | None], str]
-"""A function that gets the peer's verified certificate, and returns the reason to refuse it or an
-empty string."""
+PeerCheck = Callable[[dict[str, Any] | None], int]
+"""A function that gets the peer's verified certificate, and returns the id of the broker to which
+it belongs. Raises WrongBroker."""
 
 
 class TlsError(OSError):
@@ -34,6 +36,28 @@ class TlsError(OSError):
 
     It is an OSError, as `ssl.SSLError` is, because a link treats it as a failure of its socket.
     """
+
+
+class CertificateRefused(TlsError):
+    """This side refuses the peer's certificate. `reason` is OpenSSL's message, or the text of
+    WrongBroker if `is_wrong_broker`."""
+
+    def __init__(self, reason: str, *, is_wrong_broker: bool = False) -> None:
+        super().__init__(f"the certificate is refused: {reason}")
+        self.reason = reason
+        self.is_wrong_broker = is_wrong_broker
+
+
+class RefusedByPeer(TlsError):
+    """The peer has refused this side with an alert, for example because of its certificate."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the other side has refused: {reason}")
+        self.reason = reason
+
+
+class WithoutTls(TlsError):
+    """The peer does not speak TLS."""
 
 
 class TlsEngine:
@@ -48,6 +72,7 @@ class TlsEngine:
         "_tls",
         "has_ended",
         "is_established",
+        "peer_id",
     )
 
     def __init__(
@@ -69,6 +94,8 @@ class TlsEngine:
         self._handshake_bytes = 0
         self.is_established = False
         """True when the handshake is complete and the peer has passed the check."""
+        self.peer_id: int | None = None
+        """The id of the broker that the peer's certificate proves; None without a check."""
         self.has_ended = False
         """True when the peer has announced that it sends no more (close_notify)."""
 
@@ -81,7 +108,7 @@ class TlsEngine:
         """Pass received bytes to the engine. Raises TlsError if the peer does not use TLS."""
         if not self.is_established:
             if not self._handshake_bytes and data[0] != HANDSHAKE_RECORD:
-                raise TlsError(_without_tls(bytes(data[:8]), is_server=self._is_server))
+                raise WithoutTls(_without_tls(bytes(data[:8]), is_server=self._is_server))
             self._handshake_bytes += len(data)
             if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
                 raise TlsError(
@@ -97,11 +124,12 @@ class TlsEngine:
         except ssl.SSLWantReadError:
             return False
         except (ssl.SSLError, ssl.CertificateError) as error:
-            raise TlsError(error_text(error)) from error
+            raise _tls_error(error) from error
         if self._check_peer is not None:
-            refusal = self._check_peer(self._tls.getpeercert())
-            if refusal:
-                raise TlsError(refusal)
+            try:
+                self.peer_id = self._check_peer(self._tls.getpeercert())
+            except WrongBroker as error:
+                raise CertificateRefused(str(error), is_wrong_broker=True) from error
         self.is_established = True
         return True
 
@@ -125,7 +153,7 @@ class TlsEngine:
         except ssl.SSLZeroReturnError:
             self.has_ended = True
         except ssl.SSLError as error:
-            raise TlsError(error_text(error)) from error
+            raise _tls_error(error) from error
         return count
 
     def seal(self, data: bytes | bytearray | memoryview) -> bytes:
@@ -138,7 +166,7 @@ class TlsEngine:
                 while done < len(view):
                     done += self._tls.write(view[done:])
         except ssl.SSLError as error:
-            raise TlsError(error_text(error)) from error
+            raise _tls_error(error) from error
         return self._outgoing.read()
 
     def say_end(self) -> None:
@@ -163,13 +191,17 @@ class TlsEngine:
 
 def error_text(error: Exception) -> str:
     """Return OpenSSL's reason, without its module and line number."""
+    return str(_tls_error(error))
+
+
+def _tls_error(error: Exception) -> TlsError:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is refused: {error.verify_message}"
+        return CertificateRefused(error.verify_message)
     reason = getattr(error, "reason", None)
     if not reason:
-        return str(error)
+        return TlsError(str(error))
     text = str(reason).lower().replace("_", " ")
-    return f"the other side has refused: {text}" if " alert " in f" {text} " else text
+    return RefusedByPeer(text) if " alert " in f" {text} " else TlsError(text)
 
 
 def _without_tls(first: bytes, *, is_server: bool) -> str:

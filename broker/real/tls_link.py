@@ -49,6 +49,8 @@ class TlsLink(SocketLink):
     _limit: asyncio.TimerHandle | None = None
     _is_handshake_paused = False
     """True while the handshake waits and nothing is read."""
+    _has_received = False
+    """True if the peer has sent at least one byte to the receiver."""
 
     def secure(self, engine: TlsEngine, handshakes: Handshakes | None = None) -> None:
         """Set the TLS engine.
@@ -136,7 +138,14 @@ class TlsLink(SocketLink):
         at once."""
         if not self.is_closed:
             self.send(())
-            self.give_up(f"TLS: {error}")
+            self.give_up(self.note_failure(error))
+
+    def note_failure(self, error: TlsError) -> str:
+        """Return the reason of the end for the receiver."""
+        return f"TLS: {error}"
+
+    def note_first_bytes(self) -> None:
+        """Note that the peer has sent its first bytes, so it accepts this side too."""
 
     def _deliver(self) -> None:
         """Pass the decrypted frames to the receiver until it pauses."""
@@ -145,6 +154,9 @@ class TlsLink(SocketLink):
                 count = self._engine.read_into(self.frames.get_buffer())
                 if not count:
                     break
+                if not self._has_received:
+                    self._has_received = True
+                    self.note_first_bytes()
                 self.receiver.take(self.frames.received(count))
         except TlsError as error:
             self._fail(error)
@@ -165,6 +177,15 @@ class TlsLink(SocketLink):
             self.transport.resume_reading()
 
     # The receiver calls the following methods.
+
+    @property
+    def peer_id(self) -> int | None:
+        return self._engine.peer_id
+
+    @property
+    def is_established(self) -> bool:
+        """True if the handshake is complete."""
+        return self._engine.is_established
 
     @property
     def held_bytes(self) -> int:

@@ -17,11 +17,14 @@ from broker.config import BROKER_LISTENER, Listener
 from broker.metrics.warnings import Warnings
 from broker.real.certificates import Certificates
 from broker.real.dialling import SILENCE_MS_MAX, DialledLink, DialledTlsLink
-from broker.real.listening import SocketListening
+from broker.real.link_certificates import LinkCertificates
+from broker.real.link_refusals import LinkRefusals
+from broker.real.listening import BrokerLinks, SocketListening
 from broker.real.names import Names
 from broker.real.warmer import Warmer
 from broker.real.workers import Worker
 from broker.world import Address, Cancel, Receiver, Soon
+from protocol.status import Problem
 
 
 class SystemClock:
@@ -44,10 +47,13 @@ class LoopWorld:
         frame_bytes_max: int,
         unread_bytes_max: int,
         certificates: Certificates | None = None,
+        links: LinkCertificates | None = None,
     ) -> None:
         """`frame_bytes_max` is the largest size of a request. `unread_bytes_max` limits the answers
-        that a peer leaves unread. `certificates` are needed for listeners with TLS."""
+        that a peer leaves unread. `certificates` are needed if clients use TLS, and `links` if
+        brokers use TLS among themselves."""
         self._certificates = certificates
+        self._links = links
         self.clock = SystemClock()
         self.chance = Random(os.urandom(32))
         self.turn_ns = perf_counter_ns
@@ -59,6 +65,8 @@ class LoopWorld:
         self._warmer = Warmer(loop)
         self._warnings = Warnings(self.clock)
         self._names = Names(loop)
+        own = "" if links is None else links.files.certificate
+        self._refusals = LinkRefusals(self.clock, self._warnings, own)
 
     def secret_bytes(self, count: int) -> bytes:
         """Return random bytes of the system."""
@@ -87,13 +95,19 @@ class LoopWorld:
             # broker.
             SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
             self._certificates,
+            BrokerLinks(self._links, self._refusals) if self._links is not None else None,
         )
 
     def dial(
-        self, address: Address, receiver: Receiver, *, asks_resolver: bool = True
+        self,
+        address: Address,
+        receiver: Receiver,
+        *,
+        node_id: int | None = None,
+        asks_resolver: bool = True,
     ) -> DialledLink:
         """Connect to another broker."""
-        engine = self._certificates.to_broker(address.host) if self._certificates else None
+        engine = None if self._links is None else self._links.to_broker(node_id)
         link = (DialledLink if engine is None else DialledTlsLink)(
             self._loop,
             receiver,
@@ -101,11 +115,19 @@ class LoopWorld:
             self._frame_bytes_max,
             self._unread_bytes_max,
             address,
+            node_id,
+            self._refusals,
         )
         if engine is not None and isinstance(link, DialledTlsLink):
             link.secure(engine)
         link.begin(self._names, asks_resolver=asks_resolver)
         return link
+
+    def link_problems(self) -> list[Problem]:
+        """Return the problems of connections between brokers: refused ones, host names that cannot
+        be resolved, and this broker's own certificate."""
+        own = [] if self._links is None else self._links.problems()
+        return [*own, *self._refusals.problems()]
 
     def look_up(self, host: str) -> None:
         """Resolve a name and cache the answer."""

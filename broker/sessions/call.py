@@ -89,6 +89,10 @@ class RequestingSession(Protocol):
         """The client's address, without its port."""
 
     @property
+    def peer_id(self) -> int | None:
+        """The id of the other broker, as in `Link.peer_id`."""
+
+    @property
     def has_ended(self) -> bool:
         """True if the peer has closed its side, or this broker has closed the connection."""
 

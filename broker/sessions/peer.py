@@ -105,10 +105,12 @@ class Peer:
         """True if requests can be made, because the link is connected or is being connected."""
         return self._end is None
 
-    def dial(self, address: Address, *, asks_resolver: bool = True) -> None:
+    def dial(
+        self, address: Address, *, node_id: int | None = None, asks_resolver: bool = True
+    ) -> None:
         """Connect. Call this once, before or after the first request."""
         assert self._link is None, "a peer has one link and connects once"
-        self._link = self._world.dial(address, self, asks_resolver=asks_resolver)
+        self._link = self._world.dial(address, self, node_id=node_id, asks_resolver=asks_resolver)
 
     def ask(
         self,

@@ -262,7 +262,7 @@ class Peers:
         assert line.peer is not None and address is not None, "a redial is cancelled with its link"
         # The link can have ended before it is connected, if too many requests were made.
         if line.peer.is_open:
-            line.peer.dial(address)
+            line.peer.dial(address, node_id=node_id)
 
     def _ended(self, node_id: int, kind: LinkKind, line: _PeerLine, peer: Peer, end: End) -> None:
         line.peer = None

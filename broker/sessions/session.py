@@ -94,6 +94,11 @@ class Session:
         """The client's address, without its port."""
         return self.link.peer_host
 
+    @property
+    def peer_id(self) -> int | None:
+        """The id of the other broker, as in `Link.peer_id`."""
+        return self.link.peer_id
+
     # The link calls these.
 
     def linked(self, link: Link) -> None:

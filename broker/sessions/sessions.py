@@ -21,6 +21,11 @@ SHRINK_AFTER_MS = 5_000
 
 RATE_WINDOW_MS = 1_000
 
+SILENT_PEERS_MAX = 64
+"""The largest number of connections from one address to the listener for brokers, if it has TLS,
+whose handshake is not complete. Anyone can open such connections, and together they could use up
+`max.silent.connections`. A broker opens less than ten at a time to another one."""
+
 POTS = (MILL_LISTENER, "NET", BROKER_LISTENER)
 """The listeners whose connections are counted separately: for the mill's parts, for clients over
 TLS, and for other brokers."""
@@ -77,6 +82,7 @@ class ConnectionCounts:
     """The numbers of connections that share the limits on new connections."""
 
     def __init__(self) -> None:
+        self.silent_per_host: Counter[str] = Counter()
         self.count = 0
         self.silent_count = 0
         """The number of connections that have not sent a byte, or have not logged in, yet."""
@@ -104,16 +110,25 @@ class ConnectionCounts:
             return f"max.silent.connections {config.max_silent_connections} is reached"
         return ""
 
+    def spoke(self, host: str) -> None:
+        """Record that a connection from this host is not silent any more."""
+        self.silent_count -= 1
+        self.silent_per_host[host] -= 1
+        if not self.silent_per_host[host]:
+            del self.silent_per_host[host]
+
     def add(self, host: str) -> None:
         """Add a connection, which has not sent anything yet."""
         self.count += 1
         self.silent_count += 1
+        self.silent_per_host[host] += 1
         self._per_host[host] += 1
 
     def remove(self, host: str, *, has_spoken: bool) -> None:
         """Remove a connection."""
         self.count -= 1
-        self.silent_count -= not has_spoken
+        if not has_spoken:
+            self.spoke(host)
         self._per_host[host] -= 1
         if not self._per_host[host]:
             del self._per_host[host]
@@ -148,7 +163,11 @@ class Sessions:
             # This limit is the first one, so that a flood of one address does not use up the
             # limits of all.
             refusal = self.rates.refusal(host, now_ms)
-        refusal = refusal or tally.refusal(self._settings.config, host, now_ms)
+        refusal = (
+            refusal
+            or tally.refusal(self._settings.config, host, now_ms)
+            or self._flood_of_peers(session.listener_name, host)
+        )
         if not refusal:
             self._admitted_count += 1
             session.number = self._admitted_count
@@ -158,7 +177,17 @@ class Sessions:
 
     def spoke(self, session: CountedSession) -> None:
         """Record that `has_spoken` of a session has become true."""
-        self.tally(session.listener_name).silent_count -= 1
+        self.tally(session.listener_name).spoke(session.peer_host)
+
+    def _flood_of_peers(self, listener_name: str, host: str) -> str:
+        """Return the limit on unfinished handshakes of one address with brokers, if it is
+        reached."""
+        listener = self._settings.config.listeners.get(listener_name)
+        if listener_name != BROKER_LISTENER or listener is None or not listener.has_tls:
+            return ""
+        if self.tally(listener_name).silent_per_host.get(host, 0) < SILENT_PEERS_MAX:
+            return ""
+        return f"{SILENT_PEERS_MAX} connections of {host} have not completed their TLS handshake"
 
     def account(self, session: CountedSession, added_bytes: int) -> str:
         """Add a change of a session's memory in bytes. Return the limit that the total exceeds, or

@@ -38,6 +38,7 @@ class BrokerProcess(PartProcess):
         broker_port: int | None = None,
         within: Within | None = None,
         tls: TlsFiles | None = None,
+        link_tls: TlsFiles | None = None,
         needs_login: bool = False,
         joins: bool = False,
     ) -> None:
@@ -46,7 +47,8 @@ class BrokerProcess(PartProcess):
         `voters` maps each broker of the cluster to the port of its BROKER listener. `broker_port`
         is the port on which this broker really listens, if the other brokers connect through a
         proxy. `within` is its network namespace, if it does not run on the loopback. `tls` are the
-        files for a further listener, NET, with TLS; the BROKER listener then uses TLS, too. With
+        files for a further listener, NET, with TLS. `link_tls` are those for the links between
+        brokers; without them links use `tls`, if it is given. With
         `needs_login` clients of NET must log in; the users `shop` and `root` need no ACLs, and NET
         opens when one of them has a password. With `joins` the broker joins the cluster of
         `voters`, which already exists.
@@ -63,7 +65,8 @@ class BrokerProcess(PartProcess):
         self._voters = dict(voters or {})
         self._broker_port = broker_port
         self._within = within or Loopback()
-        self._tls = tls
+        self.tls = tls
+        self.link_tls = link_tls or (tls if voters else None)
         self._needs_login = needs_login
         self._joins = joins
         self._rights = {"super.users": "User:shop;User:root"} if needs_login else {}
@@ -87,9 +90,11 @@ class BrokerProcess(PartProcess):
     def settings_object(self) -> dict[str, Any]:
         ports = {"HOST": self.host_port, "MILL": self.mill_port}
         protocols: dict[str, str] = {}
-        if self._tls is not None:
+        if self.tls is not None:
             ports["NET"] = self.net_port
-            protocols = {"NET": "SASL_SSL" if self._needs_login else "SSL", "BROKER": "SSL"}
+            protocols["NET"] = "SASL_SSL" if self._needs_login else "SSL"
+        if self.link_tls is not None:
+            protocols["BROKER"] = "SSL"
         told = dict(ports)
         if self._voters:
             told["BROKER"] = self._voters[self.node_id]
@@ -109,7 +114,8 @@ class BrokerProcess(PartProcess):
                 }
                 for name, port in ports.items()
             },
-            "tls": asdict(self._tls) if self._tls is not None else None,
+            "tls": asdict(self.tls) if self.tls is not None else None,
+            "link_tls": asdict(self.link_tls) if self.link_tls is not None else None,
             "login_secret": LOGIN_SECRET,
             "voters": {
                 str(node_id): {"host": self._within.host_of(node_id), "port": port}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,12 +33,16 @@ class TestAuthority:
     def leaf(
         self,
         common_name: str = "broker-1",
-        names: Sequence[str] = NAMES,
+        names: Sequence[str] | None = None,
         days: int = 397,
         now: datetime | None = None,
         organisation: str | None = None,
     ) -> KeyPair:
-        """Return a certificate that the CA has signed, and its key."""
+        """Return a certificate that the CA has signed, and its key.
+
+        Without `names` it has the names of the loopback and its common name.
+        """
+        names = (*NAMES, common_name) if names is None else names
         request = LeafRequest(common_name, organisation or self.cluster_id, names, days)
         return new_leaf(self.pair, request, now or datetime.now(UTC))
 
@@ -65,3 +70,24 @@ def new_test_authority(folder: Path, cluster_id: str = CLUSTER_ID) -> TestAuthor
     made = TestAuthority(folder, pair, cluster_id)
     made.file.write_bytes(pair.certificate)
     return made
+
+
+def one_sided_leaf(authority: TestAuthority, usage: str) -> KeyPair:
+    """Return a certificate of broker 1 with one purpose only, which our own CA does not create."""
+    folder = authority.folder
+    (folder / "ca.key").write_bytes(authority.pair.key)
+    (folder / "extensions").write_text(
+        f"subjectAltName=DNS:localhost,DNS:broker-1\nextendedKeyUsage={usage}\nbasicConstraints=CA:FALSE\n"
+    )
+    key, asked, made = (folder / name for name in ("x.key", "x.csr", "x.pem"))
+    subprocess.run(
+        ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-subj", f"/O={CLUSTER_ID}/CN=broker-1", "-keyout", key, "-out", asked],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    subprocess.run(
+        ["openssl", "x509", "-req", "-in", asked, "-CA", authority.file, "-CAkey",
+         folder / "ca.key", "-days", "9", "-extfile", folder / "extensions", "-out", made],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return KeyPair(made.read_bytes(), key.read_bytes())

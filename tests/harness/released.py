@@ -21,7 +21,7 @@ RELEASED = "c9e45188d1bec3ad0fb54a548b66310ed5e1ec57"
 
 ROOMS = ("broker", "protocol")
 
-LATER_KEYS = ("tls", "login_secret")
+LATER_KEYS = ("tls", "link_tls", "login_secret")
 """Settings that 1.0.0-rc1 does not know."""
 
 

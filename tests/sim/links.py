@@ -108,6 +108,7 @@ class SimLink:
         peer_host: str,
         peer_port: int,
     ) -> None:
+        self.peer_id: int | None = None
         self.peer_host = peer_host
         self.peer = f"{peer_host}:{peer_port}"
         self.is_paused = False

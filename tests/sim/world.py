@@ -226,7 +226,14 @@ class SimWorld:
         made = self.listening[name] = SimListening(address, take)
         return made
 
-    def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
+    def dial(
+        self,
+        address: Address,
+        receiver: Receiver,
+        *,
+        node_id: int | None = None,
+        asks_resolver: bool = True,
+    ) -> Link:
         assert self._network is not None, "a world without a network cannot dial"
         return self._network.dial(self, address, receiver, asks_resolver)
 

@@ -239,6 +239,7 @@ class FakeSession:
     """The part of a session that handlers use."""
 
     login: Any = None
+    peer_id: int | None = None
     rights: Rights = EVERYTHING
 
     def __init__(self, listener: str = "HOST", number: int = 0) -> None:

@@ -13,6 +13,7 @@ from broker.config import (
     TOPIC_ROWS,
     BrokerConfig,
     LogConfig,
+    TlsFiles,
     check_dynamic_settings,
     check_settings,
     check_topic_settings,
@@ -241,7 +242,7 @@ def test_an_incomplete_object_is_a_fault_not_a_crash() -> None:
             "expected PLAINTEXT or SSL: brokers show certificates",
         ),
         ("NET", "SSL", None, "tls: found None, expected certificate and key"),
-        ("BROKER", "SSL", {"certificate": "a", "key": "b"}, "tls.ca: found None, expected a CA"),
+        ("BROKER", "SSL", {"certificate": "a", "key": "b"}, "link_tls: found None, expected"),
     ],
 )
 def test_a_listener_with_tls_needs_its_files(
@@ -251,6 +252,55 @@ def test_a_listener_with_tls_needs_its_files(
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.from_json({**RAW, "listeners": {name: listener}, "tls": tls})
     assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("listener", "protocol", "files", "fault"),
+    [
+        (
+            "BROKER",
+            "SSL",
+            None,
+            "link_tls: found None, expected certificate, key and ca, because "
+            "listeners.BROKER.security_protocol is SSL",
+        ),
+        (
+            "BROKER",
+            "SSL",
+            {"certificate": "a", "key": "b"},
+            "link_tls.ca: found None, expected a CA",
+        ),
+        (
+            "BROKER",
+            "PLAINTEXT",
+            {"certificate": "a", "key": "b", "ca": "c"},
+            "listeners.BROKER.security_protocol: found 'PLAINTEXT', expected SSL, because link_tls",
+        ),
+        (
+            "HOST",
+            "PLAINTEXT",
+            {"certificate": "a", "key": "b", "ca": "c"},
+            "link_tls: found 'certificate and key', expected null, because there is no listener "
+            "BROKER",
+        ),
+    ],
+)
+def test_links_have_tls_on_both_sides_or_not_at_all(
+    listener: str, protocol: str, files: dict[str, str] | None, fault: str
+) -> None:
+    listeners = {listener: {**RAW["listeners"]["HOST"], "security_protocol": protocol}}
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_json({**RAW, "listeners": listeners, "link_tls": files})
+    assert fault in str(caught.value)
+
+
+def test_tls_between_brokers_needs_no_files_for_clients() -> None:
+    files = {"certificate": "a", "key": "b", "ca": "c"}
+    listener = {**RAW["listeners"]["HOST"], "security_protocol": "SSL"}
+    config = BrokerConfig.from_json(
+        {**RAW, "listeners": {**RAW["listeners"], "BROKER": listener}, "link_tls": files}
+    )
+    assert (config.tls, config.link_tls) == (None, TlsFiles(**files))
 
 
 def test_the_metadata_log_keeps_kafkas_spelling() -> None:

@@ -93,6 +93,7 @@ class MemoryLink:
 
     peer_host = "127.0.0.1"
     peer = "127.0.0.1:1"
+    peer_id = None
     held_bytes = 0
     is_in_frame = is_stalled = is_paused = False
 

@@ -111,7 +111,7 @@ def test_ends_that_say_little(end: End, verdict: ProbeVerdict) -> None:
     dialled: list[Any] = []
     dial = scene.world.dial
 
-    def noted(address: Address, receiver: Any, **options: bool) -> Any:
+    def noted(address: Address, receiver: Any, **options: Any) -> Any:
         dialled.append(receiver)
         return dial(address, receiver, **options)
 

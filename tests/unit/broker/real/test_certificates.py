@@ -9,19 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from appliance.mill.authority import KeyPair
 from broker.config import BrokerConfig, Listener, TlsFiles
-from broker.real.certificates import Certificates, Contexts
+from broker.real.certificates import Certificates, checked_context
 from broker.real.tls_engine import TlsEngine, TlsError
 from broker.settings import ConfigError
-from tests.harness.certificates import CLUSTER_ID, TestAuthority, new_test_authority
+from tests.harness.certificates import (
+    CLUSTER_ID,
+    TestAuthority,
+    new_test_authority,
+    one_sided_leaf,
+)
 from tests.unit.broker.real.test_tls_engine import client_context, shake
 
 
-def certificates(
-    files: TlsFiles, name: str = "localhost", listener: str = "BROKER"
-) -> Certificates:
-    """Load the certificates of a broker that clients or other brokers reach by this name."""
+def certificates(files: TlsFiles, name: str = "localhost") -> Certificates:
+    """Load the certificates of a broker that clients reach by this name."""
     address = Listener(
         host="127.0.0.1", port=1, advertised_host=name, advertised_port=1, security_protocol="SSL"
     )
@@ -30,19 +32,18 @@ def certificates(
         node_id=1,
         cluster_id=CLUSTER_ID,
         log_dir="",
-        listeners={listener: address},
+        listeners={"NET": address},
         status_host="",
         status_port=0,
         tls=files,
-        voters={1: (name, 1), 2: (name, 2), 3: (name, 3)},
     )
     return Certificates(config, files)
 
 
-def fault(files: TlsFiles, name: str = "localhost", listener: str = "BROKER") -> tuple[str, str]:
+def fault(files: TlsFiles, name: str = "localhost") -> tuple[str, str]:
     """Return the key and the message of the only fault."""
     with pytest.raises(ConfigError) as caught:
-        certificates(files, name, listener)
+        certificates(files, name)
     ((key, found, expected),) = caught.value.faults
     return key, f"{found}; expected {expected}"
 
@@ -62,7 +63,7 @@ def test_a_good_pair_is_taken(authority: TestAuthority) -> None:
 
 def test_a_pair_of_a_ca_that_clients_know_needs_no_ca_here(authority: TestAuthority) -> None:
     files = authority.write()
-    certificates(TlsFiles(certificate=files.certificate, key=files.key), listener="NET")
+    certificates(TlsFiles(certificate=files.certificate, key=files.key))
 
 
 @pytest.mark.parametrize("which", ["certificate", "key", "ca"])
@@ -171,40 +172,10 @@ def test_pitfall_28_an_ip_address_of_either_family(authority: TestAuthority) -> 
         certificates(files, name)
 
 
-def with_openssl(authority: TestAuthority, usage: str) -> KeyPair:
-    """Return a certificate with another purpose, which our own CA does not create."""
-    folder = authority.folder
-    (folder / "ca.key").write_bytes(authority.pair.key)
-    (folder / "extensions").write_text(
-        f"subjectAltName=DNS:localhost\nextendedKeyUsage={usage}\nbasicConstraints=CA:FALSE\n"
-    )
-    key, asked, made = (folder / name for name in ("x.key", "x.csr", "x.pem"))
-    subprocess.run(
-        ["openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", f"/O={CLUSTER_ID}/CN=broker-1", "-keyout", key, "-out", asked],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    subprocess.run(
-        ["openssl", "x509", "-req", "-in", asked, "-CA", authority.file, "-CAkey",
-         folder / "ca.key", "-days", "9", "-extfile", folder / "extensions", "-out", made],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return KeyPair(made.read_bytes(), key.read_bytes())
-
-
-@pytest.mark.parametrize("usage", ["serverAuth", "clientAuth"])
-def test_pitfall_26_a_certificate_for_one_side_only(authority: TestAuthority, usage: str) -> None:
-    """The broker reports such a certificate when it starts, and not only when the first connection
-    fails."""
-    key, said = fault(authority.write(pair=with_openssl(authority, usage)))
-    assert key == "tls.certificate"
-    assert "expected a certificate for servers and for clients (extended key usage)" in said
-
-
 def test_pitfall_26_for_clients_alone_the_side_of_the_server_is_enough(
     authority: TestAuthority,
 ) -> None:
-    certificates(authority.write(pair=with_openssl(authority, "serverAuth")), listener="NET")
+    certificates(authority.write(pair=one_sided_leaf(authority, "serverAuth")))
 
 
 def test_a_certificate_of_another_ca(authority: TestAuthority, tmp_path: Path) -> None:
@@ -212,12 +183,6 @@ def test_a_certificate_of_another_ca(authority: TestAuthority, tmp_path: Path) -
     key, said = fault(authority.write(pair=other.leaf()))
     assert key == "tls.certificate"
     assert "expected a certificate that a CA of tls.ca has signed" in said
-
-
-def test_the_certificate_of_another_cluster(authority: TestAuthority) -> None:
-    key, said = fault(authority.write(pair=authority.leaf(organisation="another")))
-    assert key == "tls.certificate"
-    assert "a certificate of cluster ['another']" in said
 
 
 def test_a_replaced_certificate_is_used_for_new_connections(authority: TestAuthority) -> None:
@@ -234,8 +199,7 @@ def test_pitfall_24_it_is_renewed_after_its_end_without_a_restart(
 ) -> None:
     current = certificates(authority.write())
     # The broker loaded this certificate while it was valid.
-    over = Contexts(authority.write("over", authority.over()), among_brokers=True)
-    current._contexts = over
+    current._context = checked_context(authority.write("over", authority.over()), ())
     with pytest.raises(TlsError, match="certificate has expired"):
         serial(current, authority)
     authority.write()

@@ -231,6 +231,23 @@ def test_a_name_nobody_knows(runner: asyncio.Runner) -> None:
     runner.run(run())
 
 
+def test_the_status_names_the_host_that_cannot_be_resolved(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        dialler = Dialler(asyncio.get_running_loop())
+        heard = Heard()
+        dialler.world.dial(Address("mill-2", 29093), heard, node_id=2)
+        await until(lambda: heard.ends)
+        (problem,) = dialler.world.link_problems()
+        assert problem.code == "link_unresolved"
+        assert problem.text.startswith("the host name mill-2 of broker 2 cannot be resolved")
+        # A probe uses known addresses only, so it says nothing about the resolver.
+        probe = Dialler(asyncio.get_running_loop())
+        await until(lambda: probe.dial("mill-3", 29093, asks_resolver=False).ends or True)
+        assert probe.world.link_problems() == []
+
+    runner.run(run())
+
+
 def test_a_name_that_cannot_be_asked_for(runner: asyncio.Runner) -> None:
     """Python raises UnicodeError for such names, which is not a bug of the broker."""
 
@@ -256,6 +273,26 @@ def test_a_name_keeps_its_meaning_when_it_goes(
         second = dialler.dial("broker-2", port_of(served))
         await until(lambda: second.link)
         assert dialler.asked == ["broker-2", "broker-2"]
+
+    runner.run(run())
+
+
+def test_a_host_that_changes_its_address_is_found_again(
+    runner: asyncio.Runner, served: socket.socket
+) -> None:
+    """The name is resolved for each connection, so no restart is needed."""
+
+    async def run() -> None:
+        dialler = Dialler(asyncio.get_running_loop())
+        dialler.meanings["mill-2"] = [LOOPBACK]
+        first = dialler.dial("mill-2", port_of(served))
+        await until(lambda: first.link)
+        with socket.create_server(("127.0.0.2", 0)) as moved:
+            dialler.meanings["mill-2"] = ["127.0.0.2"]
+            second = dialler.dial("mill-2", port_of(moved))
+            await until(lambda: second.link)
+            assert second.link.peer_host == "127.0.0.2"
+        assert dialler.asked == ["mill-2", "mill-2"]
 
     runner.run(run())
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import random
 import ssl
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from broker.config import TlsFiles
-from broker.real.certificates import BrokerIdentity, Contexts
-from broker.real.tls_engine import HANDSHAKE_BYTES_MAX, TlsEngine, TlsError
+from broker.real.certificates import checked_context
+from broker.real.link_certificates import LinkCertificates
+from broker.real.tls_engine import (
+    HANDSHAKE_BYTES_MAX,
+    CertificateRefused,
+    TlsEngine,
+    TlsError,
+)
 from tests.harness.certificates import CLUSTER_ID, TestAuthority, new_test_authority
 
 
@@ -20,9 +28,8 @@ def client_context(authority: TestAuthority) -> ssl.SSLContext:
 
 def pair(files: TlsFiles, authority: TestAuthority) -> tuple[TlsEngine, TlsEngine]:
     """Return a client and a server that have exchanged nothing yet."""
-    contexts = Contexts(files, among_brokers=False)
     client = TlsEngine(client_context(authority), server_name="localhost")
-    return client, TlsEngine(contexts.clients)
+    return client, TlsEngine(checked_context(files, ()))
 
 
 def shake(client: TlsEngine, server: TlsEngine) -> None:
@@ -139,7 +146,7 @@ def test_a_client_older_than_tls_1_2_is_refused(authority: TestAuthority) -> Non
     # OpenSSL offers TLS 1.1 only at security level 0.
     old.set_ciphers("ALL:@SECLEVEL=0")
     client = TlsEngine(old, server_name="localhost")
-    server = TlsEngine(Contexts(files, among_brokers=False).clients)
+    server = TlsEngine(checked_context(files, ()))
     client.handshake()
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match="unsupported protocol"):
@@ -151,7 +158,7 @@ def test_tls_1_2_works_for_clients(authority: TestAuthority) -> None:
     older = client_context(authority)
     older.maximum_version = ssl.TLSVersion.TLSv1_2
     client = TlsEngine(older, server_name="localhost")
-    server = TlsEngine(Contexts(files, among_brokers=False).clients)
+    server = TlsEngine(checked_context(files, ()))
     shake(client, server)
     server.feed(memoryview(client.seal(b"a frame")))
     assert read(server) == b"a frame"
@@ -186,49 +193,65 @@ def test_the_refused_side_learns_why(authority: TestAuthority, tmp_path: Path) -
         server.handshake()
 
 
-def brokers(one: TlsFiles, other: TlsFiles) -> tuple[TlsEngine, TlsEngine]:
-    """Return the TLS engines of two brokers. The first connects to the second."""
-    check = BrokerIdentity(CLUSTER_ID, (1, 2))
-    dialling = Contexts(one, among_brokers=True).dialling
-    accepting = Contexts(other, among_brokers=True).accepting
-    assert dialling is not None
-    assert accepting is not None
-    client = TlsEngine(dialling, server_name="localhost", check_peer=check)
-    return client, TlsEngine(accepting, check_peer=check)
+def link_certificates(files: TlsFiles, node_id: int) -> LinkCertificates:
+    return LinkCertificates(files, CLUSTER_ID, node_id)
 
 
-def test_brokers_know_each_other_by_certificate(authority: TestAuthority) -> None:
-    client, server = brokers(authority.write("broker-1"), authority.write("broker-2"))
+def brokers(authority: TestAuthority, reached: int | None = 2) -> tuple[TlsEngine, TlsEngine]:
+    """Return the TLS engines of brokers 1 and 2. Broker 1 means to reach the broker `reached`."""
+    one, other = (link_certificates(authority.write(f"broker-{each}"), each) for each in (1, 2))
+    return one.to_broker(reached), other.from_broker()
+
+
+@pytest.mark.parametrize("reached", [2, None])
+def test_brokers_know_each_other_by_certificate(
+    authority: TestAuthority, reached: int | None
+) -> None:
+    client, server = brokers(authority, reached)
     shake(client, server)
-    assert client.is_established
-    assert server.is_established
+    assert (client.peer_id, server.peer_id) == (2, 1)
     server.feed(memoryview(client.seal(b"a vote")))
     assert read(server) == b"a vote"
 
 
+def test_pitfall_14_another_broker_than_the_dialled_one_is_refused(
+    authority: TestAuthority,
+) -> None:
+    client, server = brokers(authority, reached=3)
+    with pytest.raises(CertificateRefused, match="is of broker 2, expected broker 3"):
+        shake(client, server)
+    assert (client.is_established, client.peer_id) == (False, None)
+
+
 @pytest.mark.parametrize(
-    ("common_name", "organisation", "said"),
+    ("names", "organisation", "said"),
     [
-        ("collector", CLUSTER_ID, "a certificate of .*collector"),
-        ("broker-3", CLUSTER_ID, "expected one of"),
-        ("broker-1", "another-cluster-id-0001", "a certificate of cluster"),
+        (("collector",), CLUSTER_ID, "names no broker"),
+        (("broker-1", "broker-2"), CLUSTER_ID, "names broker-1, broker-2"),
+        (("broker-01",), CLUSTER_ID, "names no broker"),
+        (("broker-1",), "another-cluster-id-0001", "is of another-cluster-id-0001"),
     ],
 )
 def test_pitfall_14_only_a_broker_of_this_cluster_is_one(
-    authority: TestAuthority, common_name: str, organisation: str, said: str
+    authority: TestAuthority, names: tuple[str, ...], organisation: str, said: str
 ) -> None:
-    """Our CA may sign certificates for other purposes one day. None of them identifies a broker."""
-    wrong = authority.leaf(common_name, organisation=organisation)
-    client, server = brokers(authority.write("wrong", wrong), authority.write("broker-2"))
-    with pytest.raises(TlsError, match=said):
+    """Our CA signs certificates for other purposes too. None of them identifies a broker."""
+    _, server = brokers(authority)
+    wrong = authority.leaf("wrong", names, organisation=organisation)
+    path = authority.folder / "wrong.both"
+    path.write_bytes(wrong.certificate + wrong.key)
+    context = client_context(authority)
+    context.load_cert_chain(path)
+    client = TlsEngine(context, server_name="localhost")
+    with pytest.raises(CertificateRefused, match=said):
         shake(client, server)
-    assert not server.is_established
+    assert (server.is_established, server.peer_id) == (False, None)
 
 
 def test_pitfall_14_a_client_without_a_certificate_is_no_broker(
     authority: TestAuthority,
 ) -> None:
-    _, server = brokers(authority.write("broker-1"), authority.write("broker-2"))
+    _, server = brokers(authority)
     client = TlsEngine(client_context(authority), server_name="localhost")
     with pytest.raises(TlsError, match="peer did not return a certificate"):
         shake(client, server)
@@ -240,9 +263,81 @@ def test_brokers_speak_tls_1_3_only(authority: TestAuthority) -> None:
     older = client_context(authority)
     older.maximum_version = ssl.TLSVersion.TLSv1_2
     older.load_cert_chain(files.certificate, files.key)
-    _, server = brokers(files, authority.write("broker-2"))
+    _, server = brokers(authority)
     client = TlsEngine(older, server_name="localhost")
     client.handshake()
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match="unsupported protocol"):
         server.handshake()
+
+
+def flights(client: TlsEngine, server: TlsEngine) -> list[bytes]:
+    """Return what the client sends in a handshake, up to its last bytes, which are not sent."""
+    client.handshake()
+    hello = client.take_sealed()
+    server.feed(memoryview(hello))
+    assert not server.handshake()
+    client.feed(memoryview(server.take_sealed()))
+    assert client.handshake()
+    return [hello, client.take_sealed()]
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """Return the bytes with one fault: bits, a cut, a doubled or a foreign part."""
+    position = chance.randrange(len(data))
+    match chance.randrange(4):
+        case 0:
+            changed = bytearray(data)
+            for _ in range(chance.choice((1, 3, 20))):
+                changed[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+            return bytes(changed)
+        case 1:
+            return data[:position] + data[position + chance.randrange(1, 200) :]
+        case 2:
+            return data[:position] + data[: chance.randrange(1, 300)] + data[position:]
+    return data[:position] + chance.randbytes(chance.randrange(1, 400)) + data[position:]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pitfall_14_no_broken_handshake_makes_a_broker(authority: TestAuthority, seed: int) -> None:
+    """Each attempt ends with TlsError, or waits for more bytes. None establishes the link with
+    changed bytes."""
+    chance = random.Random(seed)
+    one, other = (link_certificates(authority.write(f"broker-{each}"), each) for each in (1, 2))
+    outcomes: Counter[str] = Counter()
+    for _ in range(40):
+        server = other.from_broker()
+        hello, last = flights(one.to_broker(2), server)
+        if chance.random() < 0.5:
+            # The fault is in the first flight, so it meets a new server.
+            server, sent = other.from_broker(), mutated(hello, chance)
+        else:
+            sent = mutated(last, chance)
+        step = chance.choice((len(sent), 1, 7, 100))
+        try:
+            for start in range(0, len(sent), step):
+                server.feed(memoryview(sent[start : start + step]))
+                if server.handshake():
+                    break
+        except TlsError:
+            outcomes["refused"] += 1
+        else:
+            outcomes["established" if server.is_established else "waits"] += 1
+            # Bytes behind a complete handshake are frames, or no TLS records at all.
+            assert not server.is_established or sent.startswith(last)
+        assert server.is_established == (server.peer_id is not None)
+    assert outcomes["refused"] > 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_after_the_handshake_ends_the_link(authority: TestAuthority, seed: int) -> None:
+    chance = random.Random(seed)
+    client, server = brokers(authority)
+    shake(client, server)
+    sealed = client.seal(chance.randbytes(chance.randrange(1, 60_000)))
+    broken = bytearray(sealed)
+    broken[chance.randrange(5, len(broken))] ^= chance.randrange(1, 256)
+    server.feed(memoryview(broken))
+    with pytest.raises(TlsError):
+        while server.read_into(memoryview(bytearray(100_000))):
+            pass

@@ -9,8 +9,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from broker.config import BrokerConfig, Listener, TlsFiles
+from broker.real import link_certificates
 from broker.real.certificates import Certificates
+from broker.real.link_certificates import LinkCertificates, checked_contexts
+from broker.real.tls_files import PemFiles
 from broker.real.world import LoopWorld
 from tests.harness.certificates import CLUSTER_ID, TestAuthority
 from tests.harness.ports import free_port
@@ -37,7 +42,7 @@ class Listening:
         self.authority = authority
         self.made: list[Heard] = []
         self._receiver = receiver
-        self.world = self._world(authority.write("broker-1"), name)
+        self.world = self._world(authority.write("broker-1"), name, 1)
         self.listening = self.world.listen(name, self.address, self._take)
         self.listening.open()
 
@@ -51,7 +56,11 @@ class Listening:
             security_protocol="SSL",
         )
 
-    def _world(self, files: TlsFiles, name: str) -> LoopWorld:
+    def _world(self, files: TlsFiles, name: str, node_id: int) -> LoopWorld:
+        loop = asyncio.get_running_loop()
+        if name == "BROKER":
+            links = LinkCertificates(files, self.authority.cluster_id, node_id)
+            return LoopWorld(loop, _die, FRAME_BYTES_MAX, UNREAD_BYTES_MAX, None, links)
         config = BrokerConfig(
             part="broker-1",
             node_id=1,
@@ -61,23 +70,24 @@ class Listening:
             status_host="",
             status_port=0,
             tls=files,
-            voters={1: (LOOPBACK, 1), 2: (LOOPBACK, 2), 3: (LOOPBACK, 3)},
         )
         certificates = Certificates(config, files)
-        loop = asyncio.get_running_loop()
         return LoopWorld(loop, _die, FRAME_BYTES_MAX, UNREAD_BYTES_MAX, certificates)
 
-    def other_broker(self, files: TlsFiles) -> LoopWorld:
+    def other_broker(self, files: TlsFiles, node_id: int = 2) -> LoopWorld:
         """Return the world of another broker, which connects to this one."""
-        return self._world(files, "BROKER")
+        return self._world(files, "BROKER", node_id)
 
     def _take(self) -> Heard:
         self.made.append(self._receiver())
         return self.made[-1]
 
-    async def client(self) -> ssl.SSLSocket:
-        """Return a client that has completed its handshake."""
+    async def client(self, files: TlsFiles | None = None) -> ssl.SSLSocket:
+        """Return a client that has completed its handshake, with a certificate if files are
+        given."""
         context = ssl.create_default_context(cafile=self.authority.file)
+        if files is not None:
+            context.load_cert_chain(files.certificate, files.key)
         client: ssl.SSLSocket = await in_thread(
             lambda: context.wrap_socket(self.plain(), server_hostname=LOOPBACK)
         )
@@ -93,6 +103,16 @@ class Listening:
             if one.link is not None:
                 one.link.close()
         self.world.stop()
+
+
+def let_end(links: LinkCertificates | None, authority: TestAuthority, node_id: int) -> None:
+    """Let the certificate of a running broker end, in 1970. It was loaded while it was valid."""
+    assert links is not None
+    pem = PemFiles(authority.write(f"over-{node_id}", authority.over()), "link_tls")
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr(link_certificates, "try_handshake", lambda asking, answering: None)
+        made = checked_contexts(pem, authority.cluster_id, node_id)
+    links._contexts = made._replace(ends_at_s=86_400.0)
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:

@@ -1,12 +1,13 @@
 """The number of accepted connections: each limit is reached, and a closed connection frees its
 place."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from broker.config import InForce
-from broker.sessions.sessions import Sessions
+from broker.config import InForce, Listener
+from broker.sessions.sessions import SILENT_PEERS_MAX, Sessions
 from tests.unit.storage.kit import broker_config
 
 
@@ -101,6 +102,38 @@ def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
     assert kept.admit(connection(), 2_000) == (
         "" if limit == "max_connection_creation_rate" else f"{limit.replace('_', '.')} 1 is reached"
     )
+
+
+def test_pitfall_32_a_stranger_keeps_no_brokers_apart() -> None:
+    """Anyone can begin a handshake with the listener for brokers. One address cannot take the
+    places of others with handshakes that it does not complete."""
+    address = Listener(
+        host="", port=1, advertised_host="", advertised_port=1, security_protocol="SSL"
+    )
+    config = broker_config({"max.silent.connections": 1_000})
+    kept = Sessions(InForce(replace(config, listeners={"BROKER": address, "NET": address})))
+    flood = [connection("10.0.0.7", "BROKER") for _ in range(SILENT_PEERS_MAX)]
+    assert {kept.admit(one, 0) for one in flood} == {""}
+    refusal = kept.admit(connection("10.0.0.7", "BROKER"), 0)
+    assert refusal == "64 connections of 10.0.0.7 have not completed their TLS handshake"
+    broker = connection("10.0.0.2", "BROKER")
+    assert kept.admit(broker, 0) == ""
+    # Clients have other limits, and an established connection is not counted any more.
+    assert kept.admit(connection("10.0.0.7", "NET"), 0) == ""
+    flood[0].has_spoken = True
+    kept.spoke(flood[0])
+    assert kept.admit(connection("10.0.0.7", "BROKER"), 0) == ""
+    assert kept.admit(connection("10.0.0.7", "BROKER"), 0) == refusal
+    for one in (*flood, broker):
+        kept.release(one)
+    assert kept.tally("BROKER").silent_per_host == {"10.0.0.7": 1}
+
+
+def test_on_plain_links_a_flood_of_one_address_has_the_usual_limit() -> None:
+    """All brokers of one machine have its address."""
+    kept = connections()
+    many = [connection(listener="BROKER") for _ in range(2 * SILENT_PEERS_MAX)]
+    assert {kept.admit(one, 0) for one in many} == {""}
 
 
 def test_pitfall_37_a_flood_of_one_address_takes_no_place_of_others() -> None:
