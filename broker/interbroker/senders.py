@@ -17,6 +17,7 @@ from typing import Any
 from broker.security.broker_identity import broker_name
 from broker.sessions.call import Call
 from broker.sessions.dispatch import Handler
+from broker.sessions.peer_versions import VERSIONS_NAME
 from broker.sessions.peers import CATCH_UP_NAME
 from protocol.messages.api import ApiKey
 from protocol.messages.fetch import FetchRequest
@@ -96,4 +97,5 @@ def from_its_sender(key: ApiKey, handler: Handler) -> Handler:
 
 def _is_from(proven: int, call: Call, named: Iterable[int]) -> bool:
     name = broker_name(proven)
-    return call.client_id in (name, name + CATCH_UP_NAME) and all(one == proven for one in named)
+    names = (name, name + CATCH_UP_NAME, name + VERSIONS_NAME)
+    return call.client_id in names and all(one == proven for one in named)

@@ -97,7 +97,7 @@ class PeerVersions:
         if known.peer is None:
             client_id = self._client_id + VERSIONS_NAME
             known.peer = Peer(self._world, self._ids, client_id, partial(self._ended, known))
-            known.peer.dial(address)
+            known.peer.dial(address, node_id=node_id)
         known.peer.ask(
             ApiVersionsRequest(),
             self._own[ApiKey.API_VERSIONS][0],

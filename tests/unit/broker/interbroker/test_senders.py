@@ -9,6 +9,7 @@ import pytest
 
 from broker.interbroker.senders import SENDERS, from_its_sender
 from broker.sessions.call import Call
+from broker.sessions.peer_versions import VERSIONS_NAME
 from broker.sessions.peers import CATCH_UP_NAME
 from broker.sessions.pipeline import Slot
 from protocol.messages import quorum
@@ -101,7 +102,8 @@ def test_the_client_id_counts_too(key: ApiKey, client_id: str | None) -> None:
     """A transaction coordinator is known by its client id, and an envelope has no other name."""
     request = NAMELESS[key]
     assert is_served(key, request, 2, "broker-2") == (True, "")
-    assert is_served(key, request, 2, f"broker-2{CATCH_UP_NAME}") == (True, "")
+    for name in CATCH_UP_NAME, VERSIONS_NAME:
+        assert is_served(key, request, 2, f"broker-2{name}") == (True, "")
     is_ok, said = is_served(key, request, 2, client_id)
     assert not is_ok
     assert said.endswith(f"sent {key.name} in the name of client id {client_id!r}")
