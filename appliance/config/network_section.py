@@ -14,11 +14,11 @@ SERVERS = ("redis", "mysql")
 """The names of the bundled servers in `network.open`."""
 
 
-class _FileModel(BaseModel):
+class _NetworkModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class NetworkTls(_FileModel):
+class NetworkTls(_NetworkModel):
     """Files of the user's own, in PEM format; null: those of the mill's own CA."""
 
     certificate: str | None = Field(
@@ -37,7 +37,7 @@ class NetworkTls(_FileModel):
     )
 
 
-class NetworkSection(_FileModel):
+class NetworkSection(_NetworkModel):
     """The section `network:`, for listeners with TLS. Without it there is none."""
 
     open: tuple[str, ...] = Field(
