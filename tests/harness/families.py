@@ -110,7 +110,19 @@ KAFKAJS = Family(
         "a request, whichever broker was at its other end",
         "transact GROUP_LOAD_IN_PROGRESS": "what Kafka's coordinator, too, answers while it reads "
         "its log; of a group it was seen",
-    },
+        "transact NOT_COORDINATOR_FOR_GROUP": "what Kafka answers, too, when another broker has "
+        "become the coordinator; kafkajs tries some requests of a transaction once",
+    }
+    | dict.fromkeys(
+        (
+            "produce KafkaJSSASLAuthenticationError",
+            "transact KafkaJSSASLAuthenticationError",
+            "consume KafkaJSSASLAuthenticationError",
+            "commit KafkaJSSASLAuthenticationError",
+            "consume KafkaJSNonRetriableError",
+        ),
+        "kafkajs takes the end of a connection during a login for a wrong password",
+    ),
 )
 JAVA_OF_SPARK = Family("java-of-spark", partial(client_version, SPARKS), _java(SPARKS))
 NEWEST_JAVA = Family("newest-java", partial(client_version, NEWEST), _java(NEWEST))

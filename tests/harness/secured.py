@@ -7,11 +7,13 @@ import secrets
 import subprocess
 from collections.abc import Sequence
 
+from protocol.client.acl_admin import create_acls
 from protocol.client.cluster import Cluster
 from protocol.client.login import LoginSettings
 from protocol.client.tls import TlsSettings
 from protocol.client.user_admin import set_password
 from protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from protocol.security.acl import AclEntry
 from protocol.security.scram import ClientExchange, Mechanism, salted_password
 from tests.harness.tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaTools
 from tests.harness.wire import WireClient
@@ -26,6 +28,18 @@ def give_password(
         cluster = Cluster(bootstrap, client_id="admin")
         await cluster.start(10_000)
         await set_password(cluster, user, password, mechanism)
+        await cluster.close()
+
+    asyncio.run(change())
+
+
+def allow(bootstrap: str, entries: Sequence[AclEntry]) -> None:
+    """Create ACLs through a listener that requires no login."""
+
+    async def change() -> None:
+        cluster = Cluster(bootstrap, client_id="admin")
+        await cluster.start(10_000)
+        await create_acls(cluster, entries)
         await cluster.close()
 
     asyncio.run(change())

