@@ -98,7 +98,7 @@ def packed_answer(response: Message, to: OpenedEnvelope) -> EnvelopeResponse:
 
 def opened_answer(envelope: EnvelopeResponse, order: Message, version: int) -> Any:
     """Return the answer to a request that was forwarded in a version; None if the envelope has only
-    an error code."""
+    an error code. Raises WireError if the answer is malformed."""
     if envelope.error_code or envelope.response_data is None:
         return None
     key = ApiKey(order.api_key)

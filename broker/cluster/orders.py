@@ -29,7 +29,7 @@ from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.topics import own_topic
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import End, World
-from protocol.errors import ApiError, EncodeError, ErrorCode
+from protocol.errors import ApiError, EncodeError, ErrorCode, WireError
 from protocol.messages.membership import EnvelopeResponse, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.topics import (
@@ -130,7 +130,7 @@ class OrderForwarder:
             case CreateOwnTopic(name):
 
                 def made(response: CreateTopicsResponse) -> None:
-                    code = ErrorCode(response.topics[0].error_code)
+                    code = ErrorCode.of(response.topics[0].error_code)
                     is_there = code is ErrorCode.TOPIC_ALREADY_EXISTS
                     waiter.reply(ErrorCode.NONE if is_there else code)
 
@@ -227,15 +227,20 @@ class OrderForwarder:
         self._peers.ask(leader_id, kind, message, one.deadline_ms, heard, failed)
 
     def _opened(self, version: int, one: _PendingOrder, envelope: EnvelopeResponse) -> None:
-        response = opened_answer(envelope, one.message, version)
+        try:
+            response = opened_answer(envelope, one.message, version)
+        except WireError as error:
+            text = f"the controller's answer cannot be decoded ({error}); look at what was changed"
+            self._refuse(one, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+            return
         if response is None:
-            self._not_decided(one, ErrorCode(envelope.error_code))
+            self._not_decided(one, ErrorCode.of(envelope.error_code))
         else:
             self._complete(one, response)
 
     def _answered(self, one: _PendingOrder, response: AllocateProducerIdsResponse) -> None:
         if response.error_code:
-            self._not_decided(one, ErrorCode(response.error_code))
+            self._not_decided(one, ErrorCode.of(response.error_code))
         else:
             self._complete(one, response)
 

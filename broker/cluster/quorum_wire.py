@@ -344,7 +344,7 @@ def _answered_partition(
 
 
 def _leader_of(partition: Any) -> tuple[ErrorCode, int, int]:
-    return ErrorCode(partition.error_code), partition.leader_id, partition.leader_epoch
+    return ErrorCode.of(partition.error_code), partition.leader_id, partition.leader_epoch
 
 
 def _read_fetched(message: fetches.FetchResponse) -> FetchAnswer:
@@ -352,7 +352,7 @@ def _read_fetched(message: fetches.FetchResponse) -> FetchAnswer:
     leader = one.current_leader or fetches.LeaderIdAndEpoch()
     diverging, snapshot_id = one.diverging_epoch, one.snapshot_id
     return FetchAnswer(
-        ErrorCode(one.error_code),
+        ErrorCode.of(one.error_code),
         leader.leader_id,
         leader.leader_epoch,
         one.high_watermark,
@@ -367,7 +367,7 @@ def _read_piece(message: messages.FetchSnapshotResponse) -> FetchSnapshotAnswer:
     one = _answered_partition(message, message.topics, "name", "index")
     leader = one.current_leader or messages.SnapshotLeader(leader_id=NO_NODE, leader_epoch=-1)
     return FetchSnapshotAnswer(
-        ErrorCode(one.error_code),
+        ErrorCode.of(one.error_code),
         leader.leader_id,
         leader.leader_epoch,
         SnapshotId(one.snapshot_id.end_offset, one.snapshot_id.epoch),

@@ -35,6 +35,8 @@ from tests.unit.storage.kit import broker_config
 ORDER = DeleteTopicsRequest(topic_names=["t"])
 MAKING = CreateTopicsRequest(topics=[CreatableTopic(name="t", configs=[])])
 MADE = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", configs=[])])
+LATER_CODE = 999
+"""An error code of a later release."""
 
 
 class Scene:
@@ -141,6 +143,37 @@ def test_an_order_that_the_controller_does_not_understand_is_refused() -> None:
     assert scene.told == [ErrorCode.UNSUPPORTED_VERSION]
     scene.world.run_for(ORDER_TIMEOUT_MS)
     assert scene.asked == []
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        EnvelopeResponse(error_code=LATER_CODE),
+        EnvelopeResponse(response_data=b""),
+        EnvelopeResponse(response_data=b"\0\0\0\0\0\xff"),
+    ],
+    ids=["unknown-code", "empty", "cut"],
+)
+def test_an_answer_that_cannot_be_understood_refuses_only_its_order(
+    envelope: EnvelopeResponse,
+) -> None:
+    """An error in a callback of a link would end the broker."""
+    scene = Scene()
+    scene.give(ORDER)
+    scene.asked.pop().answered(envelope)
+    assert scene.told == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    scene.world.run_for(ORDER_TIMEOUT_MS)
+    assert (scene.asked, scene.told) == ([], [ErrorCode.UNKNOWN_SERVER_ERROR])
+
+
+def test_own_orders_take_an_unknown_error_code_too() -> None:
+    scene = Scene()
+    scene.give(AllocateProducerIds(1, 5))
+    scene.asked.pop().answered(AllocateProducerIdsResponse(error_code=LATER_CODE))
+    scene.give(CreateOwnTopic(OFFSETS_TOPIC))
+    result = CreatableTopicResult(name=OFFSETS_TOPIC, error_code=LATER_CODE, configs=[])
+    scene.answer(CreateTopicsResponse(topics=[result]), ApiKey.CREATE_TOPICS)
+    assert scene.told == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
 
 
 @pytest.mark.parametrize("key", FORWARDED, ids=lambda key: key.name)

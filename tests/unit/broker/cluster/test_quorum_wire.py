@@ -131,6 +131,15 @@ def test_a_request_for_anything_but_the_metadata_log_is_refused(count: int) -> N
         assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
+def test_an_error_code_of_a_later_release_is_an_unknown_error() -> None:
+    for answer in answers(seeded("later error codes")):
+        whole: Any = encode_answer(answer)
+        topic = (whole.responses if isinstance(whole, FetchResponse) else whole.topics)[0]
+        topic.partitions[0].error_code = 999
+        decoded: Any = decode_answer(whole)
+        assert decoded.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def test_an_answer_that_cannot_be_understood_is_none() -> None:
     whole: Any = encode_answer(
         FetchAnswer(ErrorCode.NONE, 1, 2, batches=(batch(random.Random(1)),))
