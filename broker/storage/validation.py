@@ -201,11 +201,12 @@ def look_at_records(
         runs = iterate_place_runs(batch, limit_bytes)
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
-    bounds = None
+    # A delta can lead to a timestamp that does not fit into the header.
+    oldest_ms, newest_ms = -LONG_MAX - 1, LONG_MAX
     if config.message_timestamp_type != LOG_APPEND_TIME:
-        newest_ms = now_ms + config.message_timestamp_after_max_ms
-        bounds = now_ms - config.message_timestamp_before_max_ms, newest_ms
-    return _look(runs, bounds, config)
+        oldest_ms = now_ms - config.message_timestamp_before_max_ms
+        newest_ms = min(newest_ms, now_ms + config.message_timestamp_after_max_ms)
+    return _look(runs, (oldest_ms, newest_ms), config)
 
 
 def look_at_once(
@@ -229,7 +230,7 @@ def look_at_once(
 
 def _look(
     runs: Iterator[list[Place]],
-    bounds: tuple[int, int] | None,
+    bounds: tuple[int, int],
     config: LogConfig,
 ) -> Generator[bool, None, CheckedRecords]:
     untimely: list[int] = []
@@ -242,7 +243,7 @@ def _look(
                 yield False
                 continue
             offsets, stamps, key_sizes = zip(*run, strict=True)
-            if bounds is not None and (max(stamps) > bounds[1] or min(stamps) < bounds[0]):
+            if max(stamps) > bounds[1] or min(stamps) < bounds[0]:
                 untimely += _untimely(stamps, count, *bounds)
             if config.is_compacted and min(key_sizes) < 0:
                 keyless += [number for number, size in enumerate(key_sizes, count) if size < 0]

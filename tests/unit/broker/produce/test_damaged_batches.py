@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from broker.config import LOG_APPEND_TIME
+from broker.settings import LONG_MAX
 from broker.storage.log import Log
 from broker.storage.validation import AT_ONCE_BYTES_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.wire.compression import Codec
-from protocol.wire.records import read_header, stamp_max_timestamp
-from tests.harness.damaged_batches import Damaged, claiming, damaged_batches
+from protocol.wire.records import assemble_batch, read_header, stamp_max_timestamp
+from tests.harness.damaged_batches import Damaged, claiming, damaged_batches, one
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.login_rig import LoginClient, LoginRig
 from tests.unit.storage.kit import NOW, batches_of, values_of
@@ -184,6 +186,32 @@ def test_the_header_gets_the_largest_time_of_the_records(
     assert produce(rig, client, "t", batch).error_code == 0
     (stored,) = batches_of(log_of(rig, "t"), before)
     assert read_header(stored).max_timestamp == NOW + 2
+
+
+@pytest.mark.parametrize("later_ms", [5, -5])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"message_timestamp_after_max_ms": str(LONG_MAX)},
+        {"message_timestamp_type": LOG_APPEND_TIME, "compression_type": "gzip"},
+    ],
+    ids=["any-future", "repacked"],
+)
+def test_a_time_that_no_header_can_hold_is_refused(
+    rig: LoginRig, client: LoginClient, settings: dict[str, str], later_ms: int
+) -> None:
+    topic = f"far.{later_ms}.{len(settings)}"
+    rig.create(topic, 1, **settings)
+    base_ms = LONG_MAX if later_ms > 0 else -LONG_MAX - 1
+    payload = one(0, later_ms)
+    batch = assemble_batch(
+        payload, record_count=1, base_timestamp_ms=base_ms, max_timestamp_ms=base_ms
+    )
+    assert produce(rig, client, topic, batch).error_code == ErrorCode.INVALID_TIMESTAMP
+    # The template of a good batch leads the next one to the fast path.
+    assert produce(rig, client, topic, batch_of([b"v"], timestamp_ms=NOW)).error_code == 0
+    assert produce(rig, client, topic, batch).error_code == ErrorCode.INVALID_TIMESTAMP
+    assert not client.is_closed
 
 
 def test_without_acks_the_connection_is_closed(rig: LoginRig, client: LoginClient) -> None:
