@@ -31,6 +31,13 @@ Together they hold half a gigabyte with the 32 KiB blocks of other clients, and 
 1 KiB blocks of old clients. Empty blocks would only cost time.
 """
 
+ZSTD_BLOCKS_MAX = 16_384
+"""The most zstd blocks in one batch.
+
+A full block holds 128 KiB, and clients write no smaller ones except at the end. A megabyte of empty
+blocks would cost a second, because they are counted here one by one.
+"""
+
 ZSTD_WINDOW_BYTES_MAX = 128 << 20
 """The largest window of a zstd frame, which is the default of zstd's own readers.
 
@@ -286,24 +293,27 @@ def _check_zstd_frames(view: memoryview) -> None:
     data."""
     position = 0
     frame_count = 0
+    blocks_left = ZSTD_BLOCKS_MAX
     while position < len(view) or position == 0:
         frame_count += 1
         if frame_count > STREAMS_MAX:
             raise _too_many("zstd", STREAMS_MAX)
-        position += _zstd_frame_bytes(view[position:])
+        size, block_count = _measure_zstd_frame(view[position:], blocks_left)
+        position += size
+        blocks_left -= block_count
     if position != len(view):
         raise DecompressionFailed("zstd data ends early")
 
 
-def _zstd_frame_bytes(frame: memoryview) -> int:
-    """Return the length of the frame that starts here.
+def _measure_zstd_frame(frame: memoryview, blocks_max: int) -> tuple[int, int]:
+    """Return the length of the frame that starts here, and the number of its blocks.
 
     Its checksum can be after the end of the data.
     """
     import zstandard
 
     if int.from_bytes(frame[:4], "little") & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
-        return 8 + int.from_bytes(frame[4:8], "little")
+        return 8 + int.from_bytes(frame[4:8], "little"), 0
     parameters = zstandard.get_frame_parameters(frame)
     if parameters.window_size > ZSTD_WINDOW_BYTES_MAX:
         raise DecompressionFailed(
@@ -311,15 +321,19 @@ def _zstd_frame_bytes(frame: memoryview) -> int:
             f" expected at most {ZSTD_WINDOW_BYTES_MAX}"
         )
     position = zstandard.frame_header_size(frame)
+    block_count = 0
     is_last = False
     while not is_last:
+        block_count += 1
+        if block_count > blocks_max:
+            raise _too_many("zstd", ZSTD_BLOCKS_MAX)
         block = int.from_bytes(frame[position : position + 3], "little")
         is_last = bool(block & 1)
         # Blocks of type 1 repeat one byte as often as their size says.
         position += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
         if position > len(frame):
             raise DecompressionFailed("zstd data ends early")
-    return position + (4 if parameters.has_checksum else 0)
+    return position + (4 if parameters.has_checksum else 0), block_count
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {

@@ -20,6 +20,7 @@ from protocol.errors import (
 from protocol.wire.compression import (
     SNAPPY_BLOCKS_MAX,
     STREAMS_MAX,
+    ZSTD_BLOCKS_MAX,
     Codec,
     compress,
     decompress,
@@ -133,6 +134,21 @@ def test_no_more_parts_are_read_than_any_client_writes(codec: Codec) -> None:
     assert decompress(codec, head + part * parts_max, 1 << 20) == b"x" * parts_max
     with pytest.raises(DecompressionFailed, match=f"more than {parts_max} parts"):
         decompress(codec, head + part * (parts_max + 1), 1 << 20)
+
+
+@pytest.mark.parametrize("frame_count", [1, 2])
+def test_no_more_zstd_blocks_are_read_than_any_client_writes(frame_count: int) -> None:
+    """The limit is for all frames of a batch together."""
+    head, block, last = b"\x28\xb5\x2f\xfd\0\x38", b"\x08\0\0x", b"\x09\0\0x"
+
+    def frames(block_count: int) -> bytes:
+        first = (head + last) * (frame_count - 1)
+        return first + head + block * (block_count - frame_count) + last
+
+    text = b"x" * ZSTD_BLOCKS_MAX
+    assert decompress(Codec.ZSTD, frames(ZSTD_BLOCKS_MAX), len(text)) == text
+    with pytest.raises(DecompressionFailed, match=f"more than {ZSTD_BLOCKS_MAX} parts"):
+        decompress(Codec.ZSTD, frames(ZSTD_BLOCKS_MAX + 1), 1 << 20)
 
 
 def test_zstd_as_java_writes_it_without_a_content_size() -> None:
