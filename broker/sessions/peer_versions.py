@@ -34,7 +34,12 @@ does not close the link as idle (`connections.max.idle.ms`)."""
 AGAIN_MS_MIN = 1_000
 AGAIN_MS_MAX = 300_000
 """The first and the longest wait in milliseconds before a failed exchange is repeated. It doubles
-each time, because each exchange makes a broker of 1.0.0-rc1 log a warning."""
+each time that the other broker has possibly received the request, because a broker of 1.0.0-rc1
+logs a warning for each one."""
+
+POSSIBLY_RECEIVED = frozenset({End.EOF, End.RESET, End.CLOSED})
+"""The ends of a link on which the other broker has possibly received the request. The others mean
+that its process or its host was not there."""
 
 
 class _NodeVersions:
@@ -129,6 +134,7 @@ class PeerVersions:
 
     def _ended(self, known: _NodeVersions, end: End) -> None:
         longer_ms = min(max(2 * known.wait_ms, AGAIN_MS_MIN), AGAIN_MS_MAX)
-        known.wait_ms = longer_ms if known.versions is None else AGAIN_MS_MIN
+        is_refused = known.versions is None and end in POSSIBLY_RECEIVED
+        known.wait_ms = longer_ms if is_refused else AGAIN_MS_MIN
         known.ask_at_ms = self._world.clock.monotonic_ms() + known.wait_ms
         known.peer = known.versions = None

@@ -232,6 +232,21 @@ def test_a_broker_of_1_0_0_rc1_is_seldom_asked_for_its_versions() -> None:
     assert set(scene.seen) == {1} and scene.ends == []
 
 
+def test_a_broker_that_was_away_for_long_is_asked_soon_after_its_return() -> None:
+    """For example, it is started for the first time, so the metadata name no new process of it."""
+    scene = Scene(MORE, MORE)
+    scene.network.kill("two")
+    end_ms = scene.world.clock.monotonic_ms() + HOUR_MS // 4
+    while scene.world.clock.monotonic_ms() < end_ms:
+        assert not scene.is_answered(LinkKind.QUICK, ApiKey.VOTE)
+        scene.run(2_000)
+    scene.start(MORE)
+    for _ in range(4):
+        assert scene.is_answered(LinkKind.QUICK, ApiKey.VOTE)
+        scene.run(1_000)
+    assert scene.seen[-1] == MORE[ApiKey.VOTE][-1]
+
+
 def test_a_broker_that_answers_no_question_for_versions_serves_all_else() -> None:
     scene = Scene(MORE, OWN_VERSIONS)
     scene.network.kill("two")
