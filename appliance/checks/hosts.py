@@ -7,13 +7,11 @@ from appliance.checks.startup import Check, CheckLevel
 from appliance.machine.processes import addresses_of_this_machine
 from appliance.mill.hosts import is_this_machine, read_record, resolved
 from appliance.mill.init import read_meta_properties
-from appliance.mill.parts import BROKER_PREFIX, main_broker
+from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, main_broker
 from appliance.mill.settings import Mill
 from appliance.mill.voter_folders import newest_voters
 
 WHAT = "cluster.hosts"
-OF_ONE_MACHINE = ("127.0.0.1", BROKER_PREFIX)
-"""How the addresses of voters begin if all brokers are on one machine, bare or in containers."""
 
 
 def refusals(mill: Mill) -> list[Check]:
@@ -83,6 +81,12 @@ def _unknown_machine(mill: Mill) -> Check:
     )
 
 
+def _is_of_one_machine(number: int, host: str) -> bool:
+    """Return True for the address of a voter whose brokers are all on one machine, bare or in
+    containers."""
+    return host in (LOOPBACK, f"{BROKER_PREFIX}{number}")
+
+
 def _stored_hosts(mill: Mill) -> Iterator[Check]:
     """Compare the hosts with those that the brokers of the cluster know for each other.
 
@@ -93,7 +97,7 @@ def _stored_hosts(mill: Mill) -> Iterator[Check]:
     known = None if mill.config.cluster.bootstrap_servers else newest_voters(mill.home, ids)
     for number, stored in known.hosts.items() if known is not None else ():
         if hosts is None:
-            if stored.startswith(OF_ONE_MACHINE):
+            if _is_of_one_machine(number, stored):
                 continue
             found, remedy = "none", "write cluster.hosts as it was"
         elif number in hosts and hosts[number] != stored:
@@ -101,7 +105,7 @@ def _stored_hosts(mill: Mill) -> Iterator[Check]:
             remedy = (
                 "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
                 " remove cluster.hosts"
-                if stored.startswith(OF_ONE_MACHINE)
+                if _is_of_one_machine(number, stored)
                 else "write the name back, and let DNS or /etc/hosts lead it to another address:"
                 " the brokers of a cluster know each other by these names"
             )

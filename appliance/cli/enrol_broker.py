@@ -26,6 +26,7 @@ def broker(
 ) -> None:
     """Write a join file, with which another host runs broker N (cluster.hosts)."""
     from appliance.checks.hosts import refusals
+    from appliance.config.network_section import KAFKA
     from appliance.enrol.broker_file import SECTIONS, BrokerFile, encode_broker
     from appliance.mill.certificates import make_needed
     from appliance.mill.host_secrets import initialise_mill
@@ -40,15 +41,17 @@ def broker(
     initialise_mill(mill.home, mill.config, mill.placement)
     make_needed(mill.home, mill.config, datetime.now(UTC))
     own = f"{BROKER_PREFIX}{main_broker(mill.config)}"
+    root = loaded.document.root
+    sections = {name: root[name] for name in SECTIONS if root.get(name)}
+    # The page, Redis and MySQL are on the main host alone.
+    sections["network"] = {**sections["network"], "open": [KAFKA]}
     found = BrokerFile(
         leaf=new_certificate(mill, number),
         version=VERSION,
         main_host=hosts[main_broker(mill.config)],
         login_secret=read_secret(mill.home, f"{own}/{LOGIN_SECRET}"),
         password=read_secret(mill.home, ENTRY_PASSWORD),
-        sections={
-            name: loaded.document.root[name] for name in SECTIONS if loaded.document.root.get(name)
-        },
+        sections=sections,
     )
     path = write_private(out, f"broker-{number}.join", encode_broker(found))
     text = (

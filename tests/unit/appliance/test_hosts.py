@@ -276,6 +276,21 @@ def test_a_cluster_of_one_machine_gets_no_hosts(tmp_path: Path) -> None:
     assert hosts.refusals(mill(tmp_path, "cluster: {brokers: 3}")) == []
 
 
+def test_names_like_those_of_one_machine_are_hosts(tmp_path: Path) -> None:
+    """Without its hosts in the file, such a cluster is not started on one machine."""
+    text = TEXT.replace("mill-", "broker-")
+    found = main_host(tmp_path, text)
+    write_voters(found, dict(found.config.cluster.hosts or {}))
+    assert hosts.refusals(found) == []
+    closed = mill(tmp_path, "cluster: {brokers: 3}")
+    assert (
+        refusal(closed).found
+        == "none for broker 1, which the cluster knows as broker-1.example.org"
+    )
+    changed = mill(tmp_path, text.replace("broker-1.", "broker-9."))
+    assert "write the name back" in refusal(changed).remedy
+
+
 def test_a_name_that_does_not_resolve_is_a_warning(tmp_path: Path) -> None:
     text = LOCAL.replace("127.0.0.3", "nowhere.invalid").replace("127.0.0.1", "a.invalid")
     found = main_host(tmp_path, text.replace("127.0.0.2", "b.invalid"))
