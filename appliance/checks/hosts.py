@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from appliance.checks.startup import Check, CheckLevel
 from appliance.machine.processes import addresses_of_this_machine
-from appliance.mill.hosts import is_this_machine, read_record, resolved
+from appliance.mill.hosts import is_this_machine, leads_elsewhere, read_record, resolved
 from appliance.mill.init import read_meta_properties
 from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, main_broker
 from appliance.mill.settings import Mill
@@ -29,7 +29,7 @@ def rows(mill: Mill) -> Iterator[Check]:
     if own is None:
         yield _unknown_machine(mill)
         return
-    yield Check(CheckLevel.OK, WHAT, f"this machine is {hosts[own]}, with broker {own}")
+    yield own_name(hosts[own], own)
     for number, host in hosts.items():
         name = f"{BROKER_PREFIX}{number}"
         folder = mill.home.part_data(name)
@@ -48,6 +48,32 @@ def rows(mill: Mill) -> Iterator[Check]:
                 f"the name {host} does not resolve on this machine",
                 "write it into DNS, or into /etc/hosts of each host",
             )
+
+
+def change(started: Mill, wanted: Mill) -> Iterator[Check]:
+    """Refuse brokers on several hosts, or their end, while the mill runs. Only the start of the
+    supervisor decides whether it keeps the user of the mill's parts."""
+    if (started.config.cluster.hosts is None) != (wanted.config.cluster.hosts is None):
+        yield Check(
+            CheckLevel.FAILED,
+            f"{wanted.home.edited_config}: {WHAT}",
+            "added or removed while the mill runs",
+            "`./millrace down`, and then `./millrace up`",
+        )
+
+
+def own_name(host: str, broker: int) -> Check:
+    """Check that the name of this machine leads to it, also on this machine."""
+    if not leads_elsewhere(host):
+        return Check(CheckLevel.OK, WHAT, f"this machine is {host}, with broker {broker}")
+    known = ", ".join(addresses_of_this_machine()) or LOOPBACK
+    return Check(
+        CheckLevel.WARNING,
+        f"{WHAT}.{broker}",
+        f"the name {host} leads to {', '.join(resolved(host))}, and this machine has {known}",
+        "if the join file was for another machine, stop the mill here and remove its data folder;"
+        " else correct the name in DNS or /etc/hosts, unless something forwards that address here",
+    )
 
 
 def _unknown_machine(mill: Mill) -> Check:

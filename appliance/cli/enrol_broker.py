@@ -28,6 +28,7 @@ def broker(
     from appliance.checks.hosts import refusals
     from appliance.config.network_section import KAFKA
     from appliance.enrol.broker_file import SECTIONS, BrokerFile, encode_broker
+    from appliance.enrol.envelope import JOIN_BYTES_MAX
     from appliance.mill.certificates import make_needed
     from appliance.mill.host_secrets import initialise_mill
     from appliance.mill.init import ENTRY_PASSWORD, LOGIN_SECRET, read_secret
@@ -53,7 +54,14 @@ def broker(
         password=read_secret(mill.home, ENTRY_PASSWORD),
         sections=sections,
     )
-    path = write_private(out, f"broker-{number}.join", encode_broker(found))
+    content = encode_broker(found)
+    if len(content) > JOIN_BYTES_MAX:
+        raise CommandError(
+            f"the join file would have {len(content)} bytes, expected at most {JOIN_BYTES_MAX}: its"
+            f" largest section is {max(sections, key=lambda one: len(str(sections[one])))}",
+            Exit.CONDITION,
+        )
+    path = write_private(out, f"broker-{number}.join", content)
     text = (
         f"wrote {path}, for one host: copy it to {hosts[number]} and type there\n"
         f"  millrace join {path.name}\n"

@@ -174,6 +174,7 @@ def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | No
     judge(mill, loaded)
     found = [*hosts.rows(mill), *startup.data_ownership(mill), *startup.network(mill)]
     if started is not None:
+        found.extend(hosts.change(started, mill))
         ours = {port for part in started.parts for _, port in part.ports}
         found.extend(startup.ports(mill, leaving_out=ours))
     failed = [check for check in found if check.level is CheckLevel.FAILED]

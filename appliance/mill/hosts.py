@@ -102,6 +102,11 @@ def is_this_machine(host: str) -> bool:
     return any(map(has_address, resolved(host)))
 
 
+def leads_elsewhere(host: str) -> bool:
+    """Return True if a name of `cluster.hosts` resolves, but not to this machine."""
+    return any(True for _ in resolved(host)) and not is_this_machine(host)
+
+
 def resolved(host: str) -> Iterator[str]:
     """Yield the addresses of a host; none if its name does not resolve."""
     try:

@@ -300,6 +300,29 @@ def test_a_name_that_does_not_resolve_is_a_warning(tmp_path: Path) -> None:
     assert hosts.refusals(found) == []
 
 
+def test_a_name_that_leads_to_another_machine_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The join file was perhaps used on the wrong host, or the name is out of date."""
+    found = other_host(tmp_path, 2, TEXT.replace(HOSTS[2], "192.0.2.77"))
+    warnings = {one.what: one for one in hosts.rows(found) if one.level is CheckLevel.WARNING}
+    warned = warnings["cluster.hosts.2"]
+    assert warned.found.startswith("the name 192.0.2.77 leads to 192.0.2.77, and this machine has")
+    monkeypatch.setattr(socket, "gethostname", lambda: "192.0.2.77")
+    assert hosts.own_name("192.0.2.77", 2).level is CheckLevel.OK
+
+
+def test_hosts_come_and_go_only_while_the_mill_is_stopped(tmp_path: Path) -> None:
+    several, one = main_host(tmp_path), mill(tmp_path, "cluster: {bootstrap_servers: 'k:1'}")
+    for started, wanted in ((one, several), (several, one)):
+        [check] = hosts.change(started, wanted)
+        assert (check.level, check.found) == (
+            CheckLevel.FAILED,
+            "added or removed while the mill runs",
+        )
+    assert list(hosts.change(several, mill(tmp_path, TEXT + "ports: {net: 9300}\n"))) == []
+
+
 def test_what_is_open_names_both_ports(tmp_path: Path) -> None:
     assert opened_text(other_host(tmp_path, 2)) == (
         "Kafka with TLS and logins at 0.0.0.0, ports 9193; the other brokers with certificates at"

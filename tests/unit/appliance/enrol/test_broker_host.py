@@ -341,6 +341,25 @@ def test_enrol_is_refused_without_hosts_and_for_wrong_brokers(
     assert "write the host of each broker into cluster.hosts" in capsys.readouterr().err
 
 
+def test_a_host_whose_name_leads_elsewhere_is_told(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For example because host 3 got the file of host 2."""
+    machines.write(1, TEXT.replace(HOSTS[2], "192.0.2.77"))
+    assert machines.run(2, "join", str(machines.enrol())) == 0
+    assert "the name 192.0.2.77 leads to 192.0.2.77, and this machine" in capsys.readouterr().err
+
+
+def test_a_file_that_join_could_not_read_is_not_written(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ", ".join(f"{{name: {'a' * 200}.{number}}}" for number in range(1_000))
+    machines.write(1, f"{TEXT}topics: [{names}]\n")
+    assert machines.run(1, "enrol", "broker", "2") == 3
+    assert "expected at most 262144: its largest section is topics" in capsys.readouterr().err
+    assert not (machines.folder / "broker-2.join").exists()
+
+
 def test_no_secret_is_printed(machines: Machines) -> None:
     found = parse_broker(machines.enrol().read_text())
     for secret in (found.leaf.key, found.login_secret, found.password):
