@@ -5,15 +5,13 @@ from collections.abc import Iterator
 
 from appliance.checks.startup import Check, CheckLevel
 from appliance.machine.processes import addresses_of_this_machine
-from appliance.mill.hosts import is_this_machine, read_record, resolved
+from appliance.mill.hosts import is_this_machine, leads_elsewhere, read_record, resolved
 from appliance.mill.init import read_meta_properties
-from appliance.mill.parts import BROKER_PREFIX, main_broker
+from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, main_broker
 from appliance.mill.settings import Mill
 from appliance.mill.voter_folders import newest_voters
 
 WHAT = "cluster.hosts"
-OF_ONE_MACHINE = ("127.0.0.1", BROKER_PREFIX)
-"""How the addresses of voters begin if all brokers are on one machine, bare or in containers."""
 
 
 def refusals(mill: Mill) -> list[Check]:
@@ -31,7 +29,7 @@ def rows(mill: Mill) -> Iterator[Check]:
     if own is None:
         yield _unknown_machine(mill)
         return
-    yield Check(CheckLevel.OK, WHAT, f"this machine is {hosts[own]}, with broker {own}")
+    yield own_name(hosts[own], own)
     for number, host in hosts.items():
         name = f"{BROKER_PREFIX}{number}"
         folder = mill.home.part_data(name)
@@ -50,6 +48,32 @@ def rows(mill: Mill) -> Iterator[Check]:
                 f"the name {host} does not resolve on this machine",
                 "write it into DNS, or into /etc/hosts of each host",
             )
+
+
+def change(started: Mill, wanted: Mill) -> Iterator[Check]:
+    """Refuse brokers on several hosts, or their end, while the mill runs. Only the start of the
+    supervisor decides whether it keeps the user of the mill's parts."""
+    if (started.config.cluster.hosts is None) != (wanted.config.cluster.hosts is None):
+        yield Check(
+            CheckLevel.FAILED,
+            f"{wanted.home.edited_config}: {WHAT}",
+            "added or removed while the mill runs",
+            "`./millrace down`, and then `./millrace up`",
+        )
+
+
+def own_name(host: str, broker: int) -> Check:
+    """Check that the name of this machine leads to it, also on this machine."""
+    if not leads_elsewhere(host):
+        return Check(CheckLevel.OK, WHAT, f"this machine is {host}, with broker {broker}")
+    known = ", ".join(addresses_of_this_machine()) or LOOPBACK
+    return Check(
+        CheckLevel.WARNING,
+        f"{WHAT}.{broker}",
+        f"the name {host} leads to {', '.join(resolved(host))}, and this machine has {known}",
+        "if the join file was for another machine, stop the mill here and remove its data folder;"
+        " else correct the name in DNS or /etc/hosts, unless something forwards that address here",
+    )
 
 
 def _unknown_machine(mill: Mill) -> Check:
@@ -83,6 +107,12 @@ def _unknown_machine(mill: Mill) -> Check:
     )
 
 
+def _is_of_one_machine(number: int, host: str) -> bool:
+    """Return True for the address of a voter whose brokers are all on one machine, bare or in
+    containers."""
+    return host in (LOOPBACK, f"{BROKER_PREFIX}{number}")
+
+
 def _stored_hosts(mill: Mill) -> Iterator[Check]:
     """Compare the hosts with those that the brokers of the cluster know for each other.
 
@@ -93,7 +123,7 @@ def _stored_hosts(mill: Mill) -> Iterator[Check]:
     known = None if mill.config.cluster.bootstrap_servers else newest_voters(mill.home, ids)
     for number, stored in known.hosts.items() if known is not None else ():
         if hosts is None:
-            if stored.startswith(OF_ONE_MACHINE):
+            if _is_of_one_machine(number, stored):
                 continue
             found, remedy = "none", "write cluster.hosts as it was"
         elif number in hosts and hosts[number] != stored:
@@ -101,7 +131,7 @@ def _stored_hosts(mill: Mill) -> Iterator[Check]:
             remedy = (
                 "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
                 " remove cluster.hosts"
-                if stored.startswith(OF_ONE_MACHINE)
+                if _is_of_one_machine(number, stored)
                 else "write the name back, and let DNS or /etc/hosts lead it to another address:"
                 " the brokers of a cluster know each other by these names"
             )

@@ -26,7 +26,9 @@ def broker(
 ) -> None:
     """Write a join file, with which another host runs broker N (cluster.hosts)."""
     from appliance.checks.hosts import refusals
+    from appliance.config.network_section import KAFKA
     from appliance.enrol.broker_file import SECTIONS, BrokerFile, encode_broker
+    from appliance.enrol.envelope import JOIN_BYTES_MAX
     from appliance.mill.certificates import make_needed
     from appliance.mill.host_secrets import initialise_mill
     from appliance.mill.init import ENTRY_PASSWORD, LOGIN_SECRET, read_secret
@@ -40,17 +42,26 @@ def broker(
     initialise_mill(mill.home, mill.config, mill.placement)
     make_needed(mill.home, mill.config, datetime.now(UTC))
     own = f"{BROKER_PREFIX}{main_broker(mill.config)}"
+    root = loaded.document.root
+    sections = {name: root[name] for name in SECTIONS if root.get(name)}
+    # The page, Redis and MySQL are on the main host alone.
+    sections["network"] = {**sections["network"], "open": [KAFKA]}
     found = BrokerFile(
         leaf=new_certificate(mill, number),
         version=VERSION,
         main_host=hosts[main_broker(mill.config)],
         login_secret=read_secret(mill.home, f"{own}/{LOGIN_SECRET}"),
         password=read_secret(mill.home, ENTRY_PASSWORD),
-        sections={
-            name: loaded.document.root[name] for name in SECTIONS if loaded.document.root.get(name)
-        },
+        sections=sections,
     )
-    path = write_private(out, f"broker-{number}.join", encode_broker(found))
+    content = encode_broker(found)
+    if len(content) > JOIN_BYTES_MAX:
+        raise CommandError(
+            f"the join file would have {len(content)} bytes, expected at most {JOIN_BYTES_MAX}: its"
+            f" largest section is {max(sections, key=lambda one: len(str(sections[one])))}",
+            Exit.CONDITION,
+        )
+    path = write_private(out, f"broker-{number}.join", content)
     text = (
         f"wrote {path}, for one host: copy it to {hosts[number]} and type there\n"
         f"  millrace join {path.name}\n"

@@ -20,6 +20,8 @@ DIAL_S = 3.0
 def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
     """Write the files of this host, or only check whether the others can be reached. Raises
     CommandError."""
+    from appliance.checks.hosts import own_name
+    from appliance.checks.startup import CheckLevel
     from appliance.enrol import broker_host
     from appliance.enrol.broker_file import parse_broker
     from appliance.enrol.envelope import JoinFileFault
@@ -60,6 +62,10 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
         "config_written": not is_present,
     }
     tell("\n".join(words), "join-broker/1", data, as_json)
+    hosts = config.cluster.hosts or {}
+    check = own_name(hosts[leaf.broker], leaf.broker)
+    if check.level is not CheckLevel.OK:
+        say(f"millrace: {check}")
 
 
 def _check(config: "MillConfig", own: int, as_json: bool) -> None:

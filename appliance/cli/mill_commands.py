@@ -20,6 +20,7 @@ from appliance.cli.progress import progress_line, waiting
 from appliance.cli.summary import summary
 from appliance.config.load import LoadedConfig, load
 from appliance.mill.home import Home
+from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle, starting
@@ -143,6 +144,8 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     home = mill.home
     control.ask(home.socket, {"command": "look"})
     started = Mill.of(home, load(home.started_config, home.folder).config)
+    # The data folder can be that of an earlier version, which made fewer secrets.
+    initialise_mill(home, started.config, started.placement)
     other = differences(started, mill)
     # A key that no part uses at its start changes no part, and the file must still be applied.
     has_changed = home.started_config.read_bytes() != loaded.data
@@ -171,6 +174,7 @@ def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | No
     judge(mill, loaded)
     found = [*hosts.rows(mill), *startup.data_ownership(mill), *startup.network(mill)]
     if started is not None:
+        found.extend(hosts.change(started, mill))
         ours = {port for part in started.parts for _, port in part.ports}
         found.extend(startup.ports(mill, leaving_out=ours))
     failed = [check for check in found if check.level is CheckLevel.FAILED]

@@ -7,12 +7,12 @@ a file, so the host checks the sections as it checks a configuration.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.enrol.envelope import (
-    ANY_TEXT,
     kind_of,
     number_in,
     of_another_version,
@@ -34,6 +34,10 @@ JOIN_SENTENCE = (
 CERTIFICATE_SENTENCE = (
     "This file has a broker's new key. Keep it secret. On its host type: millrace cert install FILE"
 )
+
+_HOST = re.compile(r"[!-~]{1,253}")
+"""A host as it stands in a comment of the configuration file: without a line end."""
+_PEM = re.compile(r"[ -~\r\n]+")
 
 _HEAD = """\
 # Written by `millrace join`: the host of broker {broker}. The main host of the mill is {main}.
@@ -111,7 +115,7 @@ def parse_broker(text: str) -> BrokerFile:
         return BrokerFile(
             leaf=_leaf(fields),
             version=text_in(fields["version"]),
-            main_host=text_in(fields["main_host"], ANY_TEXT),
+            main_host=text_in(fields["main_host"], _HOST),
             login_secret=text_in(fields["login_secret"]),
             password=text_in(fields["password"]),
             sections=sections,
@@ -160,7 +164,7 @@ def _leaf(fields: Mapping[str, Any]) -> BrokerCertificate:
     return BrokerCertificate(
         cluster_id=text_in(fields["cluster_id"]),
         broker=number_in(fields["broker"]),
-        certificate=text_in(fields["certificate"], ANY_TEXT),
-        key=text_in(fields["key"], ANY_TEXT),
-        ca=text_in(fields["ca"], ANY_TEXT),
+        certificate=text_in(fields["certificate"], _PEM),
+        key=text_in(fields["key"], _PEM),
+        ca=text_in(fields["ca"], _PEM),
     )

@@ -15,14 +15,14 @@ from appliance.enrol.host_files import HostFiles
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
 from appliance.mill.certificates import TRUSTED, write_leaf
 from appliance.mill.home import CODE, Home
-from appliance.mill.hosts import HostRecord, read_record, write_record
+from appliance.mill.hosts import HostRecord, of_this_host, read_record, write_record
 from appliance.mill.init import (
     ENTRY_PASSWORD,
     FOLDER_MODE,
     LOGIN_SECRET,
     read_meta_properties,
 )
-from appliance.mill.parts import BROKER_PREFIX, main_broker
+from appliance.mill.parts import BROKER_PREFIX, Placement, main_broker
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit
 
@@ -126,7 +126,8 @@ def is_config_present(home: Home, wanted: MillConfig) -> bool:
 
 
 def _different(found: MillConfig, wanted: MillConfig) -> list[str]:
-    """Return the keys of the common sections in which two configurations differ."""
+    """Return the keys of the common sections in which two configurations of a host differ."""
+    found, wanted = of_this_host(found, Placement()), of_this_host(wanted, Placement())
     keys = []
     for section in SECTIONS:
         one, other = getattr(found, section), getattr(wanted, section)

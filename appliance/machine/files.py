@@ -32,7 +32,13 @@ def write_atomically(path: Path, data: bytes, *, mode: int = PUBLIC) -> None:
 
 def _write_atomically(path: Path, data: bytes, mode: int) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    # Another account can write into the folder of a join file, so the file must be a new one.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(partial, flags, mode)
+    except FileExistsError:
+        partial.unlink()
+        descriptor = os.open(partial, flags, mode)
     try:
         os.fchmod(descriptor, mode)
         with os.fdopen(descriptor, "wb") as file:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from appliance.config.model import MillConfig
+from appliance.config.network_section import KAFKA
 from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.machine.processes import has_address
@@ -63,7 +64,7 @@ def of_this_host(config: MillConfig, placement: Placement) -> MillConfig:
     """Return the configuration of this machine's parts.
 
     If the brokers are on several hosts, the file can be the same on each. All hosts but the main
-    one ignore what only the parts of the main host use.
+    one ignore what only the parts of the main host use, and open nothing but their broker.
     """
     if has_other_parts(config, placement):
         return config
@@ -73,6 +74,8 @@ def of_this_host(config: MillConfig, placement: Placement) -> MillConfig:
             "collector": config.collector.model_copy(update={"inputs": ()}),
             "stream": stated,
             "sinks": SinksSection(redis=None, mysql=None),
+            "network": config.network.model_copy(update={"open": (KAFKA,)}),
+            "monitor": config.monitor.model_copy(update={"login": None}),
         }
     )
 
@@ -97,6 +100,11 @@ def is_this_machine(host: str) -> bool:
     if own in (host.lower(), host.lower().partition(".")[0]):
         return True
     return any(map(has_address, resolved(host)))
+
+
+def leads_elsewhere(host: str) -> bool:
+    """Return True if a name of `cluster.hosts` resolves, but not to this machine."""
+    return any(True for _ in resolved(host)) and not is_this_machine(host)
 
 
 def resolved(host: str) -> Iterator[str]:

@@ -10,9 +10,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.mill.init import ENTRY_PASSWORD
+from appliance.config.faults import ConfigFaults
+from appliance.config.load import load
+from appliance.errors import Failure
+from appliance.mill.home import Home
+from appliance.mill.init import ENTRY_PASSWORD, read_secret
 from appliance.mill.parts import ENTRY_MECHANISM, ENTRY_USER, LOOPBACK, main_broker
 from appliance.mill.settings import Mill
 from appliance.mill.tls_paths import client_trust
@@ -42,54 +47,24 @@ def keeper_of(mill: Mill) -> Callable[[], Coroutine[Any, Any, None]] | None:
     hosts = mill.config.cluster.hosts
     if hosts is None or mill.placement.broker != main_broker(mill.config):
         return None
-    return EntryUser(mill).keep
+    return EntryUser(mill.home).keep
 
 
-class EntryUser:
-    """The user of the mill's own parts, as this host's broker has it."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The two listeners of this host's broker, and how to enter that with logins."""
 
-    def __init__(self, mill: Mill) -> None:
-        number = main_broker(mill.config)
-        ports, hosts = mill.config.ports, mill.config.cluster.hosts or {}
-        self._local = f"{LOOPBACK}:{ports.host + number - 1}"
-        self._net = (hosts[number], ports.net + number - 1)
-        self._ca = client_trust(mill.home, mill.config.network)
-        self._password_file = mill.home.secrets / ENTRY_PASSWORD
-        self._said = ""
+    local: str
+    net: tuple[str, int]
+    ca: str | None
+    password: str = field(repr=False)
 
-    async def keep(self) -> None:
-        """Check the user for ever, and write it where needed."""
-        while True:
-            try:
-                is_good = await self.check()
-            except (ApiError, ClientError, WireError, TlsFileError, OSError) as error:
-                is_good = False
-                self._say(str(error))
-            await asyncio.sleep(CHECK_EVERY_S if is_good else RETRY_S)
-
-    async def check(self) -> bool:
-        """Return True if the brokers accept the password; write it if they do not have it.
-
-        Raises an error of the client if that cannot be found out.
-        """
-        password = (await asyncio.to_thread(self._password_file.read_text)).strip()
-        cluster = Cluster(self._local, client_id=CLIENT_ID, request_timeout_ms=TIMEOUT_MS)
-        try:
-            await cluster.start(TIMEOUT_MS)
-            known = (await describe_users(cluster, [ENTRY_USER])).get(ENTRY_USER, {})
-            if MECHANISM in known and await self._is_accepted(password):
-                self._said = ""
-                return True
-            await set_password(cluster, ENTRY_USER, password, MECHANISM)
-        finally:
-            await cluster.close()
-        logger.info("wrote the password of the mill's parts", extra=fields(user=ENTRY_USER))
-        return False
-
-    async def _is_accepted(self, password: str) -> bool:
-        login = ClientLogin(LoginSettings(ENTRY_USER, password, MECHANISM), random.Random())
-        tls = client_context(TlsSettings(ca=self._ca))
-        host, port = self._net
+    async def is_open(self) -> bool:
+        """Return True if the broker accepts the password. Raises an error of the client if that
+        cannot be found out."""
+        login = ClientLogin(LoginSettings(ENTRY_USER, self.password, MECHANISM), random.Random())
+        tls = client_context(TlsSettings(ca=self.ca))
+        host, port = self.net
         try:
             connection = await Connection.open(
                 host, port, client_id=CLIENT_ID, timeout_ms=TIMEOUT_MS, tls=tls, login=login
@@ -98,6 +73,63 @@ class EntryUser:
             return False
         connection.close()
         return True
+
+
+class EntryUser:
+    """The user of the mill's own parts, as this host's broker has it."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._said = ""
+
+    async def keep(self) -> None:
+        """Check the user for ever, and write it where needed."""
+        while True:
+            try:
+                is_good = await self.check()
+            except (
+                ApiError,
+                ClientError,
+                WireError,
+                TlsFileError,
+                ConfigFaults,
+                Failure,
+                OSError,
+            ) as error:
+                is_good = False
+                self._say(str(error))
+            await asyncio.sleep(CHECK_EVERY_S if is_good else RETRY_S)
+
+    async def check(self) -> bool:
+        """Return True if the brokers accept the password; write it if they do not have it.
+
+        Raises an error of the client if that cannot be found out, and Failure if this host does
+        not have the password.
+        """
+        entry = await asyncio.to_thread(self._read)
+        cluster = Cluster(entry.local, client_id=CLIENT_ID, request_timeout_ms=TIMEOUT_MS)
+        try:
+            await cluster.start(TIMEOUT_MS)
+            known = (await describe_users(cluster, [ENTRY_USER])).get(ENTRY_USER, {})
+            if MECHANISM in known and await entry.is_open():
+                self._said = ""
+                return True
+            await set_password(cluster, ENTRY_USER, entry.password, MECHANISM)
+        finally:
+            await cluster.close()
+        logger.info("wrote the password of the mill's parts", extra=fields(user=ENTRY_USER))
+        return False
+
+    def _read(self) -> "_Entry":
+        """Read the file each time, because `up --apply` can change ports while this runs."""
+        config = load(self._home.config_file, self._home.folder).config
+        number, ports, hosts = main_broker(config), config.ports, config.cluster.hosts or {}
+        return _Entry(
+            local=f"{LOOPBACK}:{ports.host + number - 1}",
+            net=(hosts[number], ports.net + number - 1),
+            ca=client_trust(self._home, config.network),
+            password=read_secret(self._home, ENTRY_PASSWORD),
+        )
 
     def _say(self, reason: str) -> None:
         """Log why the user cannot be checked, once for each reason."""

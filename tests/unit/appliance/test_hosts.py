@@ -276,6 +276,21 @@ def test_a_cluster_of_one_machine_gets_no_hosts(tmp_path: Path) -> None:
     assert hosts.refusals(mill(tmp_path, "cluster: {brokers: 3}")) == []
 
 
+def test_names_like_those_of_one_machine_are_hosts(tmp_path: Path) -> None:
+    """Without its hosts in the file, such a cluster is not started on one machine."""
+    text = TEXT.replace("mill-", "broker-")
+    found = main_host(tmp_path, text)
+    write_voters(found, dict(found.config.cluster.hosts or {}))
+    assert hosts.refusals(found) == []
+    closed = mill(tmp_path, "cluster: {brokers: 3}")
+    assert (
+        refusal(closed).found
+        == "none for broker 1, which the cluster knows as broker-1.example.org"
+    )
+    changed = mill(tmp_path, text.replace("broker-1.", "broker-9."))
+    assert "write the name back" in refusal(changed).remedy
+
+
 def test_a_name_that_does_not_resolve_is_a_warning(tmp_path: Path) -> None:
     text = LOCAL.replace("127.0.0.3", "nowhere.invalid").replace("127.0.0.1", "a.invalid")
     found = main_host(tmp_path, text.replace("127.0.0.2", "b.invalid"))
@@ -283,6 +298,29 @@ def test_a_name_that_does_not_resolve_is_a_warning(tmp_path: Path) -> None:
     assert [one.what for one in warned] == [f"cluster.hosts.{number}" for number in (1, 2, 3)]
     assert warned[2].found == "the name nowhere.invalid does not resolve on this machine"
     assert hosts.refusals(found) == []
+
+
+def test_a_name_that_leads_to_another_machine_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The join file was perhaps used on the wrong host, or the name is out of date."""
+    found = other_host(tmp_path, 2, TEXT.replace(HOSTS[2], "192.0.2.77"))
+    warnings = {one.what: one for one in hosts.rows(found) if one.level is CheckLevel.WARNING}
+    warned = warnings["cluster.hosts.2"]
+    assert warned.found.startswith("the name 192.0.2.77 leads to 192.0.2.77, and this machine has")
+    monkeypatch.setattr(socket, "gethostname", lambda: "192.0.2.77")
+    assert hosts.own_name("192.0.2.77", 2).level is CheckLevel.OK
+
+
+def test_hosts_come_and_go_only_while_the_mill_is_stopped(tmp_path: Path) -> None:
+    several, one = main_host(tmp_path), mill(tmp_path, "cluster: {bootstrap_servers: 'k:1'}")
+    for started, wanted in ((one, several), (several, one)):
+        [check] = hosts.change(started, wanted)
+        assert (check.level, check.found) == (
+            CheckLevel.FAILED,
+            "added or removed while the mill runs",
+        )
+    assert list(hosts.change(several, mill(tmp_path, TEXT + "ports: {net: 9300}\n"))) == []
 
 
 def test_what_is_open_names_both_ports(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from appliance.checks import stream_check
 from appliance.checks.stream_check import check_expressions
 from appliance.config.load import load_text
-from appliance.machine.files import create_once, write_atomically
+from appliance.machine.files import PRIVATE, create_once, write_atomically
 from appliance.mill.home import CODE
 from appliance.output import Exit
 from tests.harness.ports import free_port
@@ -197,3 +197,20 @@ def test_logs_that_there_are_none_of_are_said_to_be_none(
     code, out, err = run(monkeypatch, tmp_path, "logs")
     assert (code, out) == (Exit.OK, [])
     assert err == ["no part has written a log yet; `make up` starts the mill"]
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_secret_goes_into_a_new_file_alone(tmp_path: Path, is_link: bool) -> None:
+    """Another account can guess the name of the temporary file, put a file or a link of its own
+    there, and read what is written into it."""
+    partial = tmp_path / f".broker-2.join.{os.getpid()}.partial"
+    foreign = tmp_path / "foreign"
+    foreign.write_text("")
+    if is_link:
+        partial.symlink_to(foreign)
+    else:
+        partial.hardlink_to(foreign)
+    write_atomically(tmp_path / "broker-2.join", b"secret", mode=PRIVATE)
+    assert (tmp_path / "broker-2.join").read_text() == "secret"
+    assert foreign.read_text() == ""
+    assert not partial.exists()

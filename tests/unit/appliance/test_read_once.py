@@ -128,3 +128,23 @@ def test_up_with_apply_names_the_file_that_it_checked(
     assert run(monkeypatch, tmp_path, "up", "--apply")[0] == Exit.OK
     sha256 = hashlib.sha256(wanted.encode()).hexdigest()
     assert asked[-1] == {"command": "apply", "sha256": sha256}
+
+
+@pytest.mark.parametrize("asked", [["up"], ["up", "--apply"]])
+def test_up_makes_secrets_that_an_earlier_version_did_not_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    """Such a mill runs, and its file opens Redis, whose settings need them."""
+    config(tmp_path, CHECKED)
+    requests = running(monkeypatch, tmp_path, {"monitor": "healthy"})
+    secrets = find_home({"MILLRACE_HOME": str(tmp_path)}).secrets
+    for name in ("monitor/redis", "redis/monitor"):
+        (secrets / name).unlink()
+    monkeypatch.setattr(mill_commands, "judge", lambda *_: None)
+    monkeypatch.setattr("appliance.checks.startup.redis_with_tls", lambda mill: ())
+    config(tmp_path, f"{CHECKED}network: {{open: [redis], names: [localhost]}}\n")
+    code, _, err = run(monkeypatch, tmp_path, *asked)
+    assert code == Exit.OK, err
+    assert any("redis, monitor restart" in line for line in err)
+    assert requests[-1]["command"] == ("apply" if "--apply" in asked else "look")
+    assert (secrets / "monitor/redis").read_text() == (secrets / "redis/monitor").read_text()

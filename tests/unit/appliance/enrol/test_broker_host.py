@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
+from appliance.checks import startup
+from appliance.checks.opened import opened_text
+from appliance.checks.startup import CheckLevel
 from appliance.cli.app import main
 from appliance.config.load import load
 from appliance.enrol.broker_file import (
@@ -29,6 +33,7 @@ from appliance.mill.authority import leaf_names, names_of
 from appliance.mill.certificates import CertificateFault, make_needed, shown
 from appliance.mill.home import CODE, Home
 from appliance.mill.hosts import read_record
+from appliance.mill.init import renew_readers
 from appliance.mill.settings import settings_for
 from appliance.operate import lifecycle
 from appliance.output import CommandError
@@ -128,6 +133,26 @@ def test_texts_of_the_file_stay_what_they_are(machines: Machines) -> None:
     config = load(machines.homes[2].config_file, machines.homes[2].folder, {}).config
     assert config.cluster.racks == ("08", "2026-12-01", "a${b}")
     assert config.cluster.settings == {"log.retention.hours": 7}
+
+
+def test_what_only_the_main_host_opens_stays_there(machines: Machines) -> None:
+    """The page, Redis and MySQL open on the main host. Its whole file can be on each host."""
+    monitor = "monitor: {listen: '192.0.2.77:8090', login: users}\n"
+    opened = OPEN.replace("[kafka]", "[kafka, page, redis, mysql], names: [mill.example.org]")
+    whole = TEXT.replace(OPEN, opened) + monitor
+    machines.write(1, whole)
+    file, home = machines.enrol(), machines.homes[2]
+    assert machines.run(2, "join", str(file)) == 0
+    written = mill(home.folder, home.config_file.read_text())
+    machines.write(2, whole)
+    assert machines.run(2, "join", str(file)) == 0
+    assert home.config_file.read_text() == whole
+    for there in (written, mill(home.folder, whole)):
+        assert [part.name for part in there.parts] == ["broker-2"]
+        assert [one for one in startup.network(there) if one.level is CheckLevel.FAILED] == []
+        assert "page" not in opened_text(there)
+        assert renew_readers(home, there.config.network.open) == []
+    assert make_needed(home, written.config, datetime.now(UTC)) == []
 
 
 def test_the_same_command_continues_after_an_interruption_anywhere(
@@ -275,6 +300,20 @@ def test_an_unknown_section_is_no_join_file(machines: Machines) -> None:
         parse_broker(encode_broker(BrokerFile(**{**fields, "sections": {"monitor": {}}})))
 
 
+def test_no_text_of_a_file_becomes_a_key_of_the_configuration(machines: Machines) -> None:
+    """The name of the main host is written into a comment, so it has no line end. A certificate is
+    ASCII text."""
+    found = parse_broker(machines.enrol().read_text())
+    fields = {one: getattr(found, one) for one in BrokerFile.__dataclass_fields__}
+    for host in ("h\nmonitor: {admin: true}\n#", "h\u2028x", "h\x1b[2J", "h\x85x", ""):
+        with pytest.raises(JoinFileFault, match="another version"):
+            parse_broker(encode_broker(BrokerFile(**{**fields, "main_host": host})))
+    for name in ("certificate", "key", "ca"):
+        leaf = replace(found.leaf, **{name: "\ud800"})
+        with pytest.raises(JoinFileFault, match="another version"):
+            parse_certificate(encode_certificate(leaf))
+
+
 def test_pitfall_27_a_clock_that_is_wrong_is_named(machines: Machines) -> None:
     """A certificate is valid a day before it was made, and a clock can be slower than that."""
     leaf = parse_broker(machines.enrol().read_text()).leaf
@@ -300,6 +339,25 @@ def test_enrol_is_refused_without_hosts_and_for_wrong_brokers(
     machines.write(3, "cluster: {brokers: 3}")
     assert machines.run(3, "enrol", "broker", "2") == 3
     assert "write the host of each broker into cluster.hosts" in capsys.readouterr().err
+
+
+def test_a_host_whose_name_leads_elsewhere_is_told(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For example because host 3 got the file of host 2."""
+    machines.write(1, TEXT.replace(HOSTS[2], "192.0.2.77"))
+    assert machines.run(2, "join", str(machines.enrol())) == 0
+    assert "the name 192.0.2.77 leads to 192.0.2.77, and this machine" in capsys.readouterr().err
+
+
+def test_a_file_that_join_could_not_read_is_not_written(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ", ".join(f"{{name: {'a' * 200}.{number}}}" for number in range(1_000))
+    machines.write(1, f"{TEXT}topics: [{names}]\n")
+    assert machines.run(1, "enrol", "broker", "2") == 3
+    assert "expected at most 262144: its largest section is topics" in capsys.readouterr().err
+    assert not (machines.folder / "broker-2.join").exists()
 
 
 def test_no_secret_is_printed(machines: Machines) -> None:
