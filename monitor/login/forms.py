@@ -21,7 +21,7 @@ async def posted(request: Request) -> dict[str, str]:
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}
-    is_ours = site == "same-origin" if origin is None else urlsplit(origin).netloc in hosts
+    is_ours = site == "same-origin" if origin is None else _host_of(origin) in hosts
     if not is_ours or site not in (None, "same-origin"):
         raise NotFromHere("the form was not sent by a page of this site: open the page again")
     if request.headers.get("content-type", "").partition(";")[0].strip() != FORM_TYPE:
@@ -35,3 +35,11 @@ async def posted(request: Request) -> dict[str, str]:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
     except ValueError as error:
         raise NotFromHere("the form is not in UTF-8: open the page again") from error
+
+
+def _host_of(origin: str) -> str:
+    """Return the host and the port of an origin; an empty text if it is not an address."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""

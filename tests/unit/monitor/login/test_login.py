@@ -78,10 +78,15 @@ def test_a_program_gets_401_and_a_person_the_form_with_the_way_back(rig: Rig) ->
 
 @pytest.mark.parametrize(
     "target",
-    ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", "x", ""],
-)
+    [
+        "//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", "x", "",
+        "//[", "http://[x", "///evil.example", "/\t/evil.example",
+    ],
+)  # fmt: skip
 def test_no_login_leads_to_another_site(rig: Rig, target: str) -> None:
-    assert log_in(rig.client(), next=target).headers["location"] == "/"
+    client = rig.client()
+    assert hidden(client.get("/login", params={"next": target}), "next") == "/"
+    assert log_in(client, next=target).headers["location"] == "/"
 
 
 def test_a_person_logs_in_sees_the_pages_and_logs_out(rig: Rig) -> None:
@@ -129,6 +134,7 @@ def test_pitfall_41_a_key_that_was_planted_is_not_used(rig: Rig) -> None:
         {},
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": HERE, "Sec-Fetch-Site": "cross-site"},
         {"Origin": HERE, "Content-Type": "text/plain"},
     ],
