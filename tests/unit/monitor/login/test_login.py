@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monitor.login import checking
+from monitor.login import checking, gate
 from monitor.login.people import PageRole
 from monitor.login.sessions import IDLE_MS_MAX, ORDERS_IDLE_MS_MAX
 from tests.unit.monitor.login.page_rig import (
@@ -79,8 +79,8 @@ def test_a_program_gets_401_and_a_person_the_form_with_the_way_back(rig: Rig) ->
 @pytest.mark.parametrize(
     "target",
     [
-        "//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", "x", "",
-        "//[", "http://[x", "///evil.example", "/\t/evil.example",
+        "//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", "x",
+        "", "//[", "http://[x", "///evil.example", "/\t/evil.example",
     ],
 )  # fmt: skip
 def test_no_login_leads_to_another_site(rig: Rig, target: str) -> None:
@@ -209,10 +209,14 @@ def test_wrong_passwords_make_this_address_wait_and_no_other(rig: Rig) -> None:
 def test_more_than_twenty_logins_at_once_are_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "WAITING_MAX", 0)
-    answer = log_in(rig.client())
-    assert answer.status_code == 429
-    assert "Too many people log in at this moment" in answer.text
+    client = rig.client()
+    with monkeypatch.context() as full:
+        full.setattr(checking, "WAITING_MAX", 0)
+        for _ in range(3):
+            answer = log_in(client)
+            assert answer.status_code == 429
+            assert "Too many people log in at this moment" in answer.text
+    assert log_in(client).status_code == 303, "a password that was not checked is not wrong"
 
 
 def test_hashes_are_limited_to_five_a_second(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +275,19 @@ def test_a_session_at_rest_ends_and_a_page_that_refreshes_itself_is_at_rest(rig:
         assert client.get("/", headers=refreshing).status_code == 200
     rig.now_ms += 1
     assert client.get("/", headers=refreshing).status_code == 303
+
+
+def test_a_stream_that_the_browser_opens_again_does_not_extend_the_session(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = rig.client()
+    log_in(client)
+    # The test client would wait for the end of a stream.
+    monkeypatch.setattr(gate, "STREAMS_MAX", 0)
+    rig.now_ms += ORDERS_IDLE_MS_MAX
+    assert client.get("/events").status_code == 429
+    rig.now_ms += 1
+    assert client.get("/admin/reset-offsets").status_code == 401
 
 
 # --- roles ----------------------------------------------------------------------------------------
