@@ -21,6 +21,7 @@ from uvicorn.config import STARTUP_FAILURE
 from monitor.login.logins import OWN_KEY
 from monitor.login.throttle import network_of
 from monitor.tls import PageCertificate
+from protocol.control import short_path
 from protocol.log import fields
 
 TLS_HANDSHAKE = b"\x16"
@@ -139,7 +140,8 @@ class PageServer(uvicorn.Server):
         )
         config.load()
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link.bind(str(path))
+        with short_path(path) as name:
+            link.bind(name)
         # Before `listen` no client can connect, so no other account gets in before this.
         path.chmod(SOCKET_MODE)
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@ mill's own socket."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -19,6 +20,8 @@ import pytest
 import uvicorn
 
 from appliance.mill.monitor_entry import SocketFileConnection
+from appliance.supervisor.effects import ProbeResult
+from appliance.supervisor.probes import probe_http
 from monitor import serving
 from monitor.__main__ import _server, certificate_of, clock_ms
 from monitor.config.settings import MonitorSection, MonitorSettings, PageLogin, PageTls
@@ -248,6 +251,16 @@ def test_the_mills_own_socket_is_private_and_answers_without_a_login(
         assert head.startswith(b"HTTP/1.1 200")
         assert json.loads(body)["schema"] == "parts/1"
     assert not os.path.exists(path)
+
+
+def test_the_mills_own_socket_can_be_deep_in_the_file_system(tmp_path: Path) -> None:
+    """The system takes at most 107 characters as the name of a socket."""
+    folder = tmp_path / ("a-folder-with-a-long-name" * 5)
+    folder.mkdir()
+    path = folder / "monitor.sock"
+    with served(folder, is_secure=False):
+        wait_until(lambda: is_ready(path), 20, "the first snapshot")
+        assert asyncio.run(probe_http(str(path), 0)) == (ProbeResult.OK, "")
 
 
 def test_without_tls_a_login_works_on_the_loopback(tmp_path: Path) -> None:
