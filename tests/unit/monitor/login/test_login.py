@@ -326,6 +326,26 @@ def test_an_operator_gives_orders_without_the_token_under_the_own_name(
     assert "ada (192.0.2.7)" in str([vars(one) for one in caplog.records])
 
 
+def test_a_right_that_is_withdrawn_while_an_order_is_under_way_stops_the_order(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = rig.client()
+    log_in(client)
+    words = RESET | {"form_secret": hidden(client.get("/admin/reset-offsets"), "form_secret")}
+    plan = client.post("/admin/reset-offsets", data=words, headers={"Origin": HERE})
+    look = rig.orders.look
+
+    async def looking(*arguments: Any) -> Any:
+        rig.people(person("ada", PageRole.VIEWER))
+        return await look(*arguments)
+
+    monkeypatch.setattr(rig.orders, "look", looking)
+    words |= {"ticket": hidden(plan, "ticket"), "name": "g"}
+    answer = client.post("/admin/reset-offsets/confirm", data=words, headers={"Origin": HERE})
+    assert answer.status_code == 403
+    assert rig.orders.done == []
+
+
 def test_an_operator_at_rest_must_log_in_again_to_give_orders(rig: Rig) -> None:
     client = rig.client()
     log_in(client)
