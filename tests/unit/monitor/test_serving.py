@@ -4,17 +4,22 @@ mill's own socket."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
+import resource
 import socket
 import ssl
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -229,6 +234,60 @@ def test_a_connection_without_a_request_ends(
                 pass
         door = next(one for one in page.server.servers if isinstance(one, serving.TlsDoor))
         wait_until(lambda: not door._open, 10, "no connection is counted")
+
+
+def test_without_free_descriptors_the_page_waits_before_it_accepts_again(
+    page: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports a connection that cannot be accepted again and again."""
+    door = next(one for one in page.server.servers if isinstance(one, serving.TlsDoor))
+    accepted: list[int] = []
+
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            accepted.append(1)
+            raise OSError(errno.EMFILE, "too many open files")
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        with Full(socket.AF_INET) as link:
+            door._sockets.append(link)
+            loop.add_reader(link.fileno(), door._accept, link)
+            monkeypatch.setattr(serving, "ACCEPT_AGAIN_S", 0.0)
+            door._accept(link)
+            assert not loop.remove_reader(link.fileno()), "the loop does not look at the socket"
+            async with asyncio.timeout(20):
+                while not loop.remove_reader(link.fileno()):
+                    await asyncio.sleep(0)
+            door._sockets.remove(link)
+
+    asyncio.run(scene())
+    assert len(accepted) >= 1
+    assert page.ask(b"/healthz").startswith(b"HTTP/1.1 ")
+
+
+def test_an_open_page_has_descriptors_for_all_its_connections(tmp_path: Path) -> None:
+    """The test runs in a separate process with the limit of a shell (1024)."""
+    program = (
+        "import asyncio, resource\n"
+        "from types import SimpleNamespace\n"
+        "from monitor.serving import TlsDoor\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))\n"
+        "config = SimpleNamespace(host='127.0.0.1', port=0)\n"
+        "async def listen():\n"
+        "    door = TlsDoor(SimpleNamespace(config=config), None, '')\n"
+        "    door.listen()\n"
+        "    door.close()\n"
+        "asyncio.run(listen())\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = serving.DESCRIPTORS_WANTED
+    assert int(done.stdout) == (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard))
 
 
 def is_ready(path: Path) -> bool:
