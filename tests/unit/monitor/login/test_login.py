@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
-from monitor.login import checking, gate
+from monitor.login import checking, forms, gate
 from monitor.login.people import PageRole
 from monitor.login.sessions import IDLE_MS_MAX, ORDERS_IDLE_MS_MAX
 from tests.unit.monitor.login.page_rig import (
@@ -158,6 +162,28 @@ def test_pitfall_41_login_and_logout_accept_forms_of_this_site_only(
     assert client.get("/").status_code == 200
 
 
+def test_a_form_that_does_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise clients without a login could keep connections for ever."""
+    monkeypatch.setattr(forms, "BODY_S", 0.01)
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("the client sends nothing")
+
+    async def scene() -> None:
+        kind = (b"content-type", forms.FORM_TYPE.encode())
+        sent = {
+            "type": "http",
+            "method": "POST",
+            "headers": [(b"sec-fetch-site", b"same-origin"), kind],
+        }
+        async with asyncio.timeout(20):
+            with pytest.raises(forms.NotFromHere, match="did not arrive"):
+                await forms.posted(Request(sent, receive))
+
+    asyncio.run(scene())
+
+
 def test_answers_have_no_headers_for_other_sites(rig: Rig) -> None:
     client = rig.client()
     log_in(client)
@@ -264,6 +290,22 @@ def test_without_a_readable_file_the_page_stays_shut(rig: Rig, content: bytes | 
         (rig.folder / "users").write_bytes(content)
     assert client.get("/").status_code == 303
     assert log_in(client).status_code == 403
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = rig.client()
+    with monkeypatch.context() as full:
+
+        def too_many(path: Path) -> bytes:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        full.setattr(Path, "read_bytes", too_many)
+        rig.people(ADA)
+        assert log_in(client).status_code == 403
+    rig.now_ms += 1_000
+    assert log_in(client).status_code == 303
 
 
 def test_a_session_at_rest_ends_and_a_page_that_refreshes_itself_is_at_rest(rig: Rig) -> None:
