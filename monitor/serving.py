@@ -21,6 +21,8 @@ from uvicorn.config import STARTUP_FAILURE
 from monitor.login.logins import OWN_KEY
 from monitor.login.throttle import network_of
 from monitor.tls import PageCertificate
+from protocol.control import short_path
+from protocol.descriptors import raise_descriptor_limit
 from protocol.log import fields
 
 TLS_HANDSHAKE = b"\x16"
@@ -29,6 +31,11 @@ GREETINGS_MAX = 200
 GREETINGS_OF_ONE_MAX = 20
 CONNECTIONS_MAX = 1_000
 CONNECTIONS_OF_ONE_MAX = 200
+DESCRIPTORS_WANTED = 4_096
+"""More than all connections need together, so that the monitor can still open its files and reach
+the brokers."""
+
+ACCEPT_AGAIN_S = 1.0
 ACCEPTED_AT_ONCE = 32
 BACKLOG = 256
 DRAINED_BYTES_MAX = 64 * 1024
@@ -139,7 +146,8 @@ class PageServer(uvicorn.Server):
         )
         config.load()
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link.bind(str(path))
+        with short_path(path) as name:
+            link.bind(name)
         # Before `listen` no client can connect, so no other account gets in before this.
         path.chmod(SOCKET_MODE)
         loop = asyncio.get_running_loop()
@@ -160,6 +168,7 @@ class TlsDoor:
 
     def listen(self) -> None:
         """Listen at the configured address. Raise OSError."""
+        raise_descriptor_limit(DESCRIPTORS_WANTED)
         host, port = self._server.config.host, self._server.config.port
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         both = host == "::" and socket.has_dualstack_ipv6()
@@ -187,8 +196,11 @@ class TlsDoor:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 connection, address = link.accept()
-            except OSError:
-                # There are no more, or the client has gone, or there are too many open files.
+            except (BlockingIOError, ConnectionAbortedError):
+                # There are no more, or the client has gone.
+                return
+            except OSError as error:
+                self._pause(link, error)
                 return
             connection.setblocking(False)
             network = network_of(str(address[0]))
@@ -199,6 +211,18 @@ class TlsDoor:
             task = asyncio.ensure_future(self._greet(connection, network))
             self._greetings.add(task)
             task.add_done_callback(self._greetings.discard)
+
+    def _pause(self, link: socket.socket, error: OSError) -> None:
+        """Accept no connections for a moment, because the system has no descriptors or memory left
+        and would report the same connection again at once."""
+        logger.warning("the page cannot accept a connection", extra=fields(why=error))
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(link.fileno())
+        loop.call_later(ACCEPT_AGAIN_S, self._resume, link)
+
+    def _resume(self, link: socket.socket) -> None:
+        if link in self._sockets:
+            asyncio.get_running_loop().add_reader(link.fileno(), self._accept, link)
 
     def _has_place(self, network: str) -> bool:
         return (

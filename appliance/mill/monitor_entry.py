@@ -2,8 +2,10 @@
 
 import http.client
 import socket
+from pathlib import Path
 
 from appliance.mill.home import Home
+from protocol.control import short_path
 
 
 class SocketFileConnection(http.client.HTTPConnection):
@@ -19,7 +21,8 @@ class SocketFileConnection(http.client.HTTPConnection):
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.settimeout(self.timeout)
         try:
-            link.connect(self.path)
+            with short_path(Path(self.path)) as name:
+                link.connect(name)
         except OSError:
             link.close()
             raise

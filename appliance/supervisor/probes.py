@@ -65,7 +65,8 @@ def _silent(host: str, port: int, error: Exception) -> Found:
 async def _exchange(host: str, port: int, request: bytes, until: bytes | None) -> bytes:
     """Send a request. Return the answer, up to the text `until` or to the end of the connection."""
     if host.startswith("/"):
-        reader, writer = await asyncio.open_unix_connection(host, limit=ANSWER_BYTES_MAX)
+        with short_path(Path(host)) as name:
+            reader, writer = await asyncio.open_unix_connection(name, limit=ANSWER_BYTES_MAX)
     else:
         reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX)
     try:

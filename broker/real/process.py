@@ -12,7 +12,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -31,6 +30,7 @@ from broker.storage.disk import OsDisk
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.open_report import OpenReport
 from broker.world import Clock, PortTaken
+from protocol.descriptors import raise_descriptor_limit
 from protocol.errors import WireError
 from protocol.log import configure, fields
 from protocol.status import PartState
@@ -100,7 +100,7 @@ def main(descriptor: int) -> int:
         return EXIT_SETTINGS
     configure(config.part)
     _limit_reading(config)
-    _raise_descriptor_limit()
+    raise_descriptor_limit(DESCRIPTORS_WANTED)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     threading.excepthook = _thread_died
     try:
@@ -165,13 +165,6 @@ def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) ->
         "unhandled exception in the event loop; the broker process ends", exc_info=error
     )
     die(f"unhandled exception in the event loop: {error!r}")
-
-
-def _raise_descriptor_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_WANTED, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def run(

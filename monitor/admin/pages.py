@@ -59,7 +59,9 @@ class Admin:
         if not self.has_logins:
             return self.door.find(request.cookies.get(COOKIE), now_ms)
         identity = identity_of(request)
-        login = None if identity is None else identity.session
+        if identity is None or not identity.is_valid():
+            return None
+        login = identity.session
         if login is None or not login.can_order:
             return None
         return self.door.admit(login.fingerprint, login.form_secret, login.person.name, now_ms)
@@ -210,6 +212,9 @@ def _add_operations(router: APIRouter, admin: Admin) -> None:
             return admin.entry(request, str(error), 403)
         try:
             again = await admin.orders.look(plan.order, admin.readers(plan.order))
+            if admin.session(request) is None:
+                # The person was removed or has logged out while the cluster was asked.
+                return admin.entry(request, "Your session has ended: nothing was done.", 403)
             if again.refusal is not None or again.basis != plan.basis:
                 notice = "The cluster has changed since the plan was made, so nothing was done."
                 return _shown(

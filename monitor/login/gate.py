@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from monitor.login.logins import (
+    EVENTS,
     IDENTITY_KEY,
     OWN_KEY,
     STREAMS_MAX,
@@ -22,7 +23,6 @@ from monitor.login.proxies import SECRET_HEADER, Proxies, without_forwarded
 
 OPEN_PATHS = ("/healthz", "/login")
 STATIC = "/static/"
-EVENTS = "/events"
 FOR_PROGRAMS = ("/api/", "/metrics", "/status", EVENTS)
 READS = ("GET", "HEAD")
 VALID_EVERY_S = 0.5

@@ -9,7 +9,7 @@ from enum import StrEnum
 from starlette.requests import HTTPConnection
 
 from monitor.config.settings import PageLogin
-from monitor.login.checking import PasswordChecker
+from monitor.login.checking import PasswordChecker, TooManyLogins
 from monitor.login.passwords import UNKNOWN
 from monitor.login.people import PageRole, Person, fingerprint_of
 from monitor.login.proxies import Proxies, person_of
@@ -23,6 +23,7 @@ SECRET_BYTES = 32
 REQUESTS_PER_S, REQUESTS_BURST = 20, 60
 STREAMS_MAX = 10
 USES_MAX = 10_000
+EVENTS = "/events"
 AUTOMATIC_HEADER = "millrace-refresh"
 """The header of requests that an open page sends automatically. They do not extend a session."""
 
@@ -120,7 +121,10 @@ class Logins:
         """
         if request.scope.get(OWN_KEY):
             return Visitor("mill", PageRole.VIEWER, VisitorKind.MILL, lambda: True)
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        credentials = request.headers.getlist("authorization")
+        if len(credentials) > 1:
+            return None
+        scheme, _, token = "".join(credentials).partition(" ")
         if scheme.lower() == "bearer":
             return self._of_token(token.strip())
         if not self.has_form:
@@ -129,7 +133,7 @@ class Logins:
             request.cookies.get(cookie_name(request)),
             self._register.people,
             self._clock_ms(),
-            is_used=AUTOMATIC_HEADER not in request.headers,
+            is_used=not _is_automatic(request),
         )
         if session is None:
             return None
@@ -171,7 +175,11 @@ class Logins:
         person = self._register.people.get(name)
         # The attempt counts as wrong until the check has ended, so attempts at the same time wait.
         self._wrong.begin(keys, self._clock_ms())
-        is_right = await self._checker.check(password, person.password if person else None)
+        try:
+            is_right = await self._checker.check(password, person.password if person else None)
+        except TooManyLogins:
+            self._wrong.take_back(keys)
+            raise
         if not is_right or person is None or self._register.people.get(name) != person:
             known = {"who": name} if person is not None else {}
             # Do not log an unknown name, because people type passwords into the wrong field.
@@ -230,6 +238,12 @@ class Logins:
             )  # fmt: skip
             self._proxied[found.name, found.role] = session
         return Visitor(found.name, found.role, VisitorKind.PROXIED, lambda: True, session)
+
+
+def _is_automatic(request: HTTPConnection) -> bool:
+    """Return whether an open page sent a request without its user. Browsers open the stream again
+    each time that the connection breaks, and cannot send a header with that."""
+    return AUTOMATIC_HEADER in request.headers or request.scope["path"] == EVENTS
 
 
 def _draw() -> str:

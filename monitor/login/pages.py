@@ -20,7 +20,10 @@ Render = Callable[[Request, dict[str, Any], int], Response]
 
 def target_of(text: str) -> str:
     """Return the address to show after the login. An address of another site becomes `/`."""
-    parts = urlsplit(text) if text.isprintable() and "\\" not in text else None
+    try:
+        parts = urlsplit(text) if text.isprintable() and "\\" not in text else None
+    except ValueError:
+        return "/"
     if parts is None or parts.scheme or parts.netloc or not parts.path.startswith("/"):
         return "/"
     return "/" if text.startswith("//") else text

@@ -50,6 +50,9 @@ class WatchedFile(Generic[T]):
                 "the file cannot be read, so its logins are refused",
                 extra=fields(file=self._path, why=error),
             )
+            if isinstance(error, OSError):
+                # Read the file again at the next request, because the reason can pass.
+                self._known = None
             return {}
 
 

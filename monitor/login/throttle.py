@@ -64,12 +64,18 @@ class WrongLogins:
 
     def succeed(self, keys: Sequence[Hashable]) -> None:
         """Take back the last attempt, and forget all attempts with the last key."""
+        self.take_back(keys)
+        self.forget(keys[-1:])
+
+    def take_back(self, keys: Sequence[Hashable]) -> None:
+        """Do not count the last attempt with these keys, because its password was right or was not
+        checked."""
         for key in keys:
             attempts = self._attempts.get(key)
             if attempts is None:
                 continue
             attempts.count -= 1
-            if key == keys[-1] or attempts.count <= 0:
+            if attempts.count <= 0:
                 del self._attempts[key]
 
     def forget(self, keys: Sequence[Hashable]) -> None:

@@ -142,6 +142,7 @@ GROUND_MODULES = {
         "copy_progress",
         "log",
         "control",
+        "descriptors",
         "own_command",
         "background",
         "settling",

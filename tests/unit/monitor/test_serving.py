@@ -3,22 +3,30 @@ mill's own socket."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import logging
 import os
+import resource
 import socket
 import ssl
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
 
 from appliance.mill.monitor_entry import SocketFileConnection
+from appliance.supervisor.effects import ProbeResult
+from appliance.supervisor.probes import probe_http
 from monitor import serving
 from monitor.__main__ import _server, certificate_of, clock_ms
 from monitor.config.settings import MonitorSection, MonitorSettings, PageLogin, PageTls
@@ -228,6 +236,60 @@ def test_a_connection_without_a_request_ends(
         wait_until(lambda: not door._open, 10, "no connection is counted")
 
 
+def test_without_free_descriptors_the_page_waits_before_it_accepts_again(
+    page: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports a connection that cannot be accepted again and again."""
+    door = next(one for one in page.server.servers if isinstance(one, serving.TlsDoor))
+    accepted: list[int] = []
+
+    class Full(socket.socket):
+        def accept(self) -> Any:
+            accepted.append(1)
+            raise OSError(errno.EMFILE, "too many open files")
+
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        with Full(socket.AF_INET) as link:
+            door._sockets.append(link)
+            loop.add_reader(link.fileno(), door._accept, link)
+            monkeypatch.setattr(serving, "ACCEPT_AGAIN_S", 0.0)
+            door._accept(link)
+            assert not loop.remove_reader(link.fileno()), "the loop does not look at the socket"
+            async with asyncio.timeout(20):
+                while not loop.remove_reader(link.fileno()):
+                    await asyncio.sleep(0)
+            door._sockets.remove(link)
+
+    asyncio.run(scene())
+    assert len(accepted) >= 1
+    assert page.ask(b"/healthz").startswith(b"HTTP/1.1 ")
+
+
+def test_an_open_page_has_descriptors_for_all_its_connections(tmp_path: Path) -> None:
+    """The test runs in a separate process with the limit of a shell (1024)."""
+    program = (
+        "import asyncio, resource\n"
+        "from types import SimpleNamespace\n"
+        "from monitor.serving import TlsDoor\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))\n"
+        "config = SimpleNamespace(host='127.0.0.1', port=0)\n"
+        "async def listen():\n"
+        "    door = TlsDoor(SimpleNamespace(config=config), None, '')\n"
+        "    door.listen()\n"
+        "    door.close()\n"
+        "asyncio.run(listen())\n"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = serving.DESCRIPTORS_WANTED
+    assert int(done.stdout) == (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard))
+
+
 def is_ready(path: Path) -> bool:
     return fetch_status("", 0, 10.0, SocketFileConnection(str(path), 10.0)).ready
 
@@ -248,6 +310,16 @@ def test_the_mills_own_socket_is_private_and_answers_without_a_login(
         assert head.startswith(b"HTTP/1.1 200")
         assert json.loads(body)["schema"] == "parts/1"
     assert not os.path.exists(path)
+
+
+def test_the_mills_own_socket_can_be_deep_in_the_file_system(tmp_path: Path) -> None:
+    """The system takes at most 107 characters as the name of a socket."""
+    folder = tmp_path / ("a-folder-with-a-long-name" * 5)
+    folder.mkdir()
+    path = folder / "monitor.sock"
+    with served(folder, is_secure=False):
+        wait_until(lambda: is_ready(path), 20, "the first snapshot")
+        assert asyncio.run(probe_http(str(path), 0)) == (ProbeResult.OK, "")
 
 
 def test_without_tls_a_login_works_on_the_loopback(tmp_path: Path) -> None:

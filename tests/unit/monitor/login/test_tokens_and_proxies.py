@@ -75,6 +75,8 @@ def test_a_cookie_does_not_count_where_a_token_is_sent(rig: Rig) -> None:
     assert client.get("/").status_code == 200
     assert client.get("/", headers={"Authorization": "Bearer wrong"}).status_code == 401
     assert client.get("/", headers={"Authorization": "Basic eDp5"}).status_code == 200
+    both = [("Authorization", "Basic eDp5"), ("Authorization", "Bearer wrong")]
+    assert client.get("/", headers=both).status_code == 401
 
 
 def test_a_token_in_an_address_is_no_token(rig: Rig) -> None:
