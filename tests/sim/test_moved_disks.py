@@ -107,7 +107,7 @@ def test_a_broker_with_a_newer_file_than_the_others_says_so(
     text = problems(one)["no_quorum"]
     for node in others:
         assert f"{node.node_id} (from n{node.node_id}:29092 to m{node.node_id}:29092)" in text
-    assert "If they still run at the old ones, restart them" in text
+    assert "If they still run at their old addresses, restart them" in text
     stop(cluster, one)
     for node in others:
         one.configured[str(node.node_id)]["host"] = node.host
