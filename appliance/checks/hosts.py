@@ -13,7 +13,8 @@ from appliance.mill.voter_folders import newest_voters
 
 WHAT = "cluster.hosts"
 OF_ONE_MACHINE = ("127.0.0.1", BROKER_PREFIX)
-"""How the addresses of voters begin if all brokers are on one machine, bare or in containers."""
+"""The beginnings of the voters' addresses if all brokers are on one machine, with or without
+containers."""
 
 
 def refusals(mill: Mill) -> list[Check]:
@@ -39,7 +40,7 @@ def rows(mill: Mill) -> Iterator[Check]:
             yield Check(
                 CheckLevel.FAILED,
                 f"data folder {folder}",
-                f"it has the data of broker {number}, and cluster.hosts says that {host} has them",
+                f"it has the data of broker {number}, and cluster.hosts puts that broker on {host}",
                 "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
                 " remove cluster.hosts; or move the folder away if it is an old copy",
             )

@@ -242,7 +242,7 @@ def test_a_mill_of_one_machine_is_not_spread_over_hosts(tmp_path: Path) -> None:
     (folder / "meta.properties").write_text(f"cluster.id={CLUSTER_ID}\nnode.id=2\n")
     check = refusal(found)
     assert check.what == f"data folder {folder}"
-    assert "mill-2.example.org has them" in check.found
+    assert "puts that broker on mill-2.example.org" in check.found
 
 
 def write_voters(of: Mill, addresses: dict[int, str]) -> None:

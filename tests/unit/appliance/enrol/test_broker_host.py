@@ -181,7 +181,7 @@ def test_the_shipped_file_of_a_clone_is_replaced_and_that_is_said(
     machines.write(2, (CODE / "configs" / "millrace.yaml").read_text())
     assert machines.run(2, "join", str(machines.enrol())) == 0
     out = capsys.readouterr()
-    assert "was the shipped file, and is that of this host now" in out.out + out.err
+    assert "was the shipped file, and has the settings of this host now" in out.out + out.err
 
 
 def refused(machines: Machines, number: int, *words: str, code: int = 3) -> None:
