@@ -94,8 +94,8 @@ def problems(node: WholeBroker) -> dict[str, str]:
 def test_a_broker_with_a_newer_file_than_the_others_says_so(
     cluster: WholeCluster, *, is_controller: bool
 ) -> None:
-    """The others still run at their old addresses. This broker does not ask there: if the whole
-    cluster was restored elsewhere, the old addresses are those of another cluster."""
+    """The other brokers still run at their old addresses. This broker does not connect to these: if
+    the whole cluster was restored elsewhere, another cluster runs at the old addresses."""
     one = next(node for node in cluster.nodes if (node is cluster.active()) is is_controller)
     others = [node for node in cluster.nodes if node is not one]
     stop(cluster, one)

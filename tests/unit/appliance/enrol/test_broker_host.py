@@ -133,8 +133,8 @@ def test_texts_of_the_file_stay_what_they_are(machines: Machines) -> None:
 def test_the_same_command_continues_after_an_interruption_anywhere(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every write is the last one of a run that is killed. A host that has no record yet starts
-    nothing, and the same command completes it."""
+    """The command is interrupted at each of its writes in turn. A host without a record starts
+    nothing, and the same command completes the files."""
     file = machines.enrol()
     real, name = write_atomically, "appliance.enrol.broker_host.write_atomically"
     for count in range(20):
@@ -276,7 +276,7 @@ def test_an_unknown_section_is_no_join_file(machines: Machines) -> None:
 
 
 def test_pitfall_27_a_clock_that_is_wrong_is_named(machines: Machines) -> None:
-    """A certificate is valid a day before it was made, and a clock can be slower than that."""
+    """A certificate is valid from a day before it was made, and a clock can be slower than that."""
     leaf = parse_broker(machines.enrol().read_text()).leaf
     now = datetime.now(UTC)
     refuse_leaf(leaf, now - timedelta(hours=23))
