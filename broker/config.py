@@ -233,8 +233,8 @@ def _check_security(config: BrokerConfig) -> None:
 
 
 def _check_link_tls(files: TlsFiles | None, key: str, listener: Listener) -> None:
-    """Check that the listener for other brokers has TLS exactly if there are files for it. Raises
-    ConfigError."""
+    """Check that the listener for other brokers has TLS if, and only if, `link_tls` has files for
+    it. Raises ConfigError."""
     found = listener.security_protocol
     if listener.needs_login:
         raise ConfigError([(key, found, f"{PLAINTEXT} or {SSL}: brokers show certificates")])

@@ -152,7 +152,7 @@ def create_app(
 def _add_middleware(
     app: FastAPI, settings: MonitorSettings, templates: Environment, logins: Logins | None
 ) -> None:
-    """Add what each request passes, from the last one here to the first one."""
+    """Add the middleware. A request passes the middleware that is added last here first."""
     root = settings.section.root_path
     if logins is not None:
         if logins.has_form:
@@ -219,7 +219,8 @@ def _login_page(templates: Environment, request: Request, values: Values, code: 
 
 
 def _reader(templates: Environment, request: Request) -> Values:
-    """Return what a page must know of its reader: the address, and the person with the rights."""
+    """Return the values of a page that depend on the request: its path, the identity behind it, and
+    whether the reader may give orders."""
     identity = identity_of(request)
     may_order = identity is None or identity.role is PageRole.OPERATOR
     return {

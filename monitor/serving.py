@@ -1,8 +1,9 @@
 """Serves the application: in the clear on the loopback, or over TLS, and on the mill's own socket.
 
-uvicorn serves each connection. Only the way in is ours: the first byte of a connection shows if the
-client speaks TLS. A client that does not gets a short answer that names https. Before its first
-request is complete, a client has ten seconds and shares a few places with all others.
+uvicorn serves each connection. If the page has a certificate, this module accepts the connections.
+The first byte of a connection shows whether the client speaks TLS. A client without TLS gets a
+short answer that names https. A client must complete its first request within ten seconds, and the
+numbers of handshakes and of open connections are limited, in all and for each address.
 """
 
 import asyncio
@@ -93,7 +94,8 @@ class PageServer(uvicorn.Server):
     async def _listen(self) -> None:
         """Listen on the mill's own socket and with TLS. Raise OSError."""
         if self._own_socket is not None:
-            # A monitor that was killed has left its socket. Commands use it if it is there.
+            # Remove the socket that a killed monitor has left, because commands use the socket if
+            # it exists.
             self._own_socket.unlink(missing_ok=True)
             if self._serves_own:
                 self.servers.append(await self._listen_own(self._own_socket))
@@ -148,7 +150,8 @@ class PageServer(uvicorn.Server):
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with short_path(path) as name:
             link.bind(name)
-        # Before `listen` no client can connect, so no other account gets in before this.
+        # No client can connect before the server listens, so no other account can connect before
+        # the mode is set.
         path.chmod(SOCKET_MODE)
         loop = asyncio.get_running_loop()
         return await loop.create_unix_server(lambda: self.connection(config), sock=link)
@@ -180,7 +183,7 @@ class TlsDoor:
         self._sockets.append(link)
 
     def close(self) -> None:
-        """Stop listening, and drop the connections that have not begun."""
+        """Stop listening, and drop the connections that uvicorn does not serve yet."""
         for link in self._sockets:
             asyncio.get_running_loop().remove_reader(link.fileno())
             link.close()
@@ -189,7 +192,7 @@ class TlsDoor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the tasks of connections that have not begun."""
+        """Wait for the tasks of the connections that uvicorn does not serve yet."""
         await asyncio.gather(*self._greetings, return_exceptions=True)
 
     def _accept(self, link: socket.socket) -> None:
@@ -291,7 +294,7 @@ class TlsDoor:
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """Wait for the first byte of a connection, and leave it there."""
+    """Wait for the first byte of a connection, and return it without taking it from the socket."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[None] = loop.create_future()
 

@@ -16,7 +16,8 @@ TREE = ROOT / ".cache" / "native-tests"
 
 TESTS = ("tests/unit/broker", "tests/unit/client", "tests/unit/protocol", "tests/unit/storage",
          "tests/sim", "tests/interop")  # fmt: skip
-"""The folders of tests that run the broker or the wire protocol. Others can be named."""
+"""The folders of tests that run the broker or the wire protocol. The command line can name
+others."""
 
 LINKS = (".venv", ".cache")
 

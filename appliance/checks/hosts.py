@@ -37,7 +37,7 @@ def rows(mill: Mill) -> Iterator[Check]:
             yield Check(
                 CheckLevel.FAILED,
                 f"data folder {folder}",
-                f"it has the data of broker {number}, and cluster.hosts says that {host} has them",
+                f"it has the data of broker {number}, and cluster.hosts puts that broker on {host}",
                 "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
                 " remove cluster.hosts; or move the folder away if it is an old copy",
             )

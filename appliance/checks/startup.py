@@ -104,8 +104,8 @@ def programs(mill: Mill) -> Iterator[Check]:
 
 
 def redis_with_tls(mill: Mill) -> Iterator[Check]:
-    """Check that an open Redis was built with TLS. Its program has the names of the settings in
-    that case; no option of it says so."""
+    """Check that an open Redis was built with TLS. If it was, the file of the program contains the
+    names of the TLS settings. No option of the program tells this."""
     program = find_program("redis-server")
     if program is None or "redis" not in mill.config.network.open:
         return

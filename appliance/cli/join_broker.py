@@ -49,7 +49,9 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
     broker_host.write_files(home, found, with_config=not is_present)
     words = [f"this host is the host of broker {leaf.broker}, beside {found.main_host}"]
     if replaces:
-        words.append(f"{home.config_file} was the shipped file, and is that of this host now")
+        words.append(
+            f"{home.config_file} was the shipped file, and has the settings of this host now"
+        )
     if file != STDIN:
         words.append(f"delete {file}: it has the key of broker {leaf.broker}")
     if config.network.tls.certificate is not None:

@@ -1,4 +1,4 @@
-"""`millrace join`: make this host a collector or a broker of a mill, with a file from there."""
+"""`millrace join`: make this host a collector or a broker of a mill, with a file from that mill."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""The hosts of a mill on several hosts as one of them sees the others, for `up` and `status`."""
+"""The other hosts of a mill on several hosts, as this host sees them, for `up` and `status`."""
 
 import socket
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def _fault_of(address: tuple[str, int]) -> str | None:
 
 
 def other_hosts(mill: Mill) -> list[dict[str, Any]]:
-    """Return a row for the broker of each other host. This host's broker is asked."""
+    """Ask this host's broker, and return a row for the broker of each other host."""
     hosts, own = mill.config.cluster.hosts, mill.placement.broker
     if hosts is None or own is None:
         return []

@@ -22,10 +22,12 @@ DAY_MS = 86_400_000
 def add(
     name: NameArgument,
     role: Annotated[str, typer.Option("--role", help="viewer; scripts give no orders.")] = "viewer",
-    expires: Annotated[str, typer.Option("--expires", help="The life, such as 90d.")] = "90d",
+    expires: Annotated[
+        str, typer.Option("--expires", help="How long it is valid, such as 90d.")
+    ] = "90d",
     as_json: EnvelopeOption = False,
 ) -> None:
-    """Create a token and print it. It is shown only now."""
+    """Create a token and print it. No other command shows it again."""
     from appliance.cli.page_people import check_name
     from appliance.mill import page_logins
     from monitor.login.people import PageRole

@@ -31,7 +31,9 @@ PasswordFileOption = Annotated[
         help="A file with the password, or - for standard input; without it you are asked.",
     ),
 ]
-PageOption = Annotated[bool, typer.Option("--page", help="Of the page, instead of the brokers.")]
+PageOption = Annotated[
+    bool, typer.Option("--page", help="People of the page, not users of the brokers.")
+]
 RoleOption = Annotated[
     str | None, typer.Option("--role", help="With --page: viewer, or operator (gives orders).")
 ]

@@ -91,6 +91,6 @@ class NetworkSection(_NetworkModel):
 
     @property
     def has_users(self) -> bool:
-        """True if the section is about users of the brokers. Without any name in `open` it is,
-        because `kafka` is the first that other machines need."""
+        """True if the checks must ask for `login` and users of the brokers. This is also so if
+        `open` is empty, because most users open `kafka` first."""
         return self.opens_kafka or not self.open

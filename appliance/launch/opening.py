@@ -1,7 +1,7 @@
-"""What the bundled Redis and MySQL need so that readers on other machines reach them with TLS.
+"""The settings of an open Redis and MySQL, which readers on other machines reach with TLS.
 
-The limits bound what one reader can use up. Both servers keep no reserve of connections for the
-mill's parts, so the number of connections is large, and what each of them may take is small.
+The limits bound what one reader can use up. Neither server reserves connections for the mill's
+parts. So many connections are allowed, and each of them may use little.
 """
 
 import re
@@ -35,7 +35,8 @@ FIXED = {
     (8, 10): (8, 10, 1),
 }
 """The first fixed version of each line of Redis for CVE-2026-81934: clients without a login can run
-code in a server with TLS. Lines without an entry before the last one were never fixed."""
+code in a server with TLS. A line that is missing here, and is older than the last one, was never
+fixed."""
 
 Version = tuple[int, int, int]
 
@@ -94,7 +95,8 @@ def redis_lines(
 
 
 def mysql_options(opening: ServerOpening) -> list[str]:
-    """Return the options of the server for TLS and limits. The socket counts as secure."""
+    """Return the options of the server for TLS and limits. Connections over the socket count as
+    secure."""
     return [
         f"--bind-address={opening.listen}",
         f"--ssl-cert={opening.certificate}",
@@ -107,9 +109,10 @@ def mysql_options(opening: ServerOpening) -> list[str]:
 
 
 def readers_terms(*, is_open: bool) -> str:
-    """Return what the account of readers on other machines must keep to, in SQL.
+    """Return the clauses of SQL with the TLS requirement and the limits of the readers' account.
 
-    MySQL has no time limit of an account. It skips comments that begin with `/*M!`.
+    MySQL cannot limit the time of an account's statements. It skips the comment that begins with
+    `/*M!`, which MariaDB reads.
     """
     connections, seconds = (READERS_CONNECTIONS_MAX, STATEMENT_MAX_S) if is_open else (0, 0)
     tls = "SSL" if is_open else "NONE"

@@ -50,7 +50,8 @@ def become(mill: Mill, name: str) -> None:
             raise Failure(missing)
         mill.home.part_data(name).mkdir(parents=True, exist_ok=True)
         descriptor = settings_descriptor(encode_settings(settings_for(mill, name)))
-        # With -P Python does not search the current folder, which can hold the sources, first.
+        # With -P Python does not search the current folder first, which can be the folder of the
+        # sources.
         command = [sys.executable, "-P", "-m", room, "--settings-fd", str(descriptor)]
         code = mill.home.code
         os.environ["PYTHONPATH"] = native.python_path(code) if room == "broker" else str(code)

@@ -301,7 +301,7 @@ def users_sql(home: Home, *, with_root: bool = True, opening: ServerOpening | No
 
 
 def _quoted(password: str) -> str:
-    """Return a password as it stands between the quotes of a statement."""
+    """Return a password with the escapes that it needs between the quotes of a statement."""
     return password.replace("\\", "\\\\").replace("'", "''")
 
 

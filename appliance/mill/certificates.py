@@ -57,7 +57,7 @@ class ShownCertificate:
     is_own: bool = False
     """True if the file is the user's own, so that only the user can replace it."""
     main_host: str | None = None
-    """The host with the key of the CA, if that is another one."""
+    """The host with the key of the CA, if it is another host than this one."""
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until the certificate ends; negative if it has ended."""

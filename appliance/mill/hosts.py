@@ -1,9 +1,9 @@
-"""Which host of a mill on several hosts (`cluster.hosts`) this machine is.
+"""Recognises this machine as one of the hosts of a mill on several hosts (`cluster.hosts`).
 
 `join` writes a record of the broker as which a host has joined. The host with the key of the mill's
 CA is the main host: it has the broker with the lowest id, and all other parts. Before the CA is
-made, the main host is recognised by its name or by the addresses of its name. A machine is never
-recognised as another host without the record, because two machines would then be one broker.
+made, the main host is recognised by its name or by the addresses of its name. Without the record a
+machine is never recognised as another host, because two machines could then run the same broker.
 """
 
 import json

@@ -12,7 +12,7 @@ class SocketFileConnection(http.client.HTTPConnection):
     """An HTTP connection over a socket file."""
 
     def __init__(self, path: str, timeout_s: float) -> None:
-        # This is the name in the header Host, for which the monitor looks.
+        # The monitor expects this name in the header Host.
         super().__init__("localhost", timeout=timeout_s)
         self.path = path
 

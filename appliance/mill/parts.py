@@ -65,9 +65,8 @@ class Part:
     No two such parts are stopped at the same time.
     """
     is_open: bool = False
-    """True for a server that clients reach with TLS.
-
-    Its port is at `network.listen`, and the mill's own parts use its socket.
+    """True for a server that other machines reach with TLS. Its port is open at `network.listen`,
+    and the mill's own parts use its Unix socket.
     """
 
     @property

@@ -1,4 +1,5 @@
-"""How the mill's parts and commands reach MySQL and Redis: addresses, users and passwords."""
+"""The addresses, users and passwords with which the mill's parts and commands reach MySQL and
+Redis."""
 
 from typing import Any
 

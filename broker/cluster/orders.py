@@ -179,7 +179,7 @@ class OrderForwarder:
         try:
             envelope = packed(one.message, version, one.waiter.host, one.waiter.user)
         except EncodeError:
-            # The order has a field of a later version than the controller understands.
+            # The request has a field that does not exist in the controller's versions.
             self._refuse_version(one)
             return
         self._ask(leader_id, LinkKind.ORDERS, envelope, one, partial(self._opened, version))
@@ -272,7 +272,7 @@ class OrderForwarder:
         self._world.later(RETRY_MS, partial(self._try, one))
 
     def _refuse_version(self, one: _PendingOrder) -> None:
-        text = "the controller runs another release, which speaks no common version of the order"
+        text = "the controller runs another release, and has no common version of this request"
         self._refuse(one, ApiError(ErrorCode.UNSUPPORTED_VERSION, text))
 
     def _refuse(self, one: _PendingOrder, error: ApiError) -> None:

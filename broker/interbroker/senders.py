@@ -29,7 +29,7 @@ from protocol.messages.quorum import (
 from protocol.wire.schema import Message
 
 NamedSenders = Callable[[Any], Iterable[int]]
-"""A function that returns the ids which a request gives as those of its sender."""
+"""A function that returns the broker ids by which a request names its sender."""
 
 
 def _in_vote(request: VoteRequest) -> Iterable[int]:

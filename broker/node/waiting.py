@@ -122,8 +122,8 @@ def _no_quorum(voters: list[int], silent: list[int], joining: ClusterJoin, now_m
     if moved:
         text += (
             f". Brokers {listed(moved)} have new addresses in the configuration of this broker. If "
-            "they still run at the old ones, restart them with the new configuration, or start "
-            "this broker with theirs"
+            "they still run at their old addresses, restart them with the new configuration, or "
+            "start this broker with their configuration"
         )
     return Problem("no_quorum", text)
 

@@ -62,8 +62,8 @@ class Terms(Protocol):
 
     @property
     def is_trusted(self) -> bool:
-        """True if the client had no need to log in. Only the headers of its batches are checked, if
-        the topic allows it."""
+        """True if the client's listener needs no login. Then the records of its batches are checked
+        only in the cases that `storage/validation` names."""
 
     @property
     def proofs(self) -> Proofs:

@@ -115,8 +115,8 @@ class DialledLink(SocketLink):
 
 
 class DialledTlsLink(TlsLink, DialledLink):
-    """A connection over TLS that this side opens. Its failures are noted here, because its receiver
-    does not log them."""
+    """A connection over TLS that this side opens. It records its failures in `refusals`, because
+    its receiver does not log them."""
 
     def note_failure(self, error: TlsError) -> str:
         self.refusals.dialled(self.node_id, self.address, error)

@@ -1,4 +1,4 @@
-"""The certificate that a broker shows to other brokers, and the check of theirs.
+"""The certificate that a broker shows to other brokers, and the check of their certificates.
 
 Both sides of a connection between brokers show a certificate of the same CA, with TLS 1.3. The CAs
 of the system do not count here. If the files are replaced, new connections use the new files. If
@@ -63,7 +63,8 @@ class LinkCertificates:
         return TlsEngine(self._current().accepting, check_peer=_check(self._cluster_id, None))
 
     def to_broker(self, node_id: int | None) -> TlsEngine:
-        """Return the TLS engine of a connection to a broker. Its id is None if it is not known."""
+        """Return the TLS engine of a connection to a broker. `node_id` is None if the id of the
+        broker is not known."""
         return _to_broker(self._current().dialling, self._cluster_id, node_id)
 
     def problems(self) -> list[Problem]:

@@ -1,9 +1,9 @@
-"""The connections between brokers that TLS has refused, as the log and `/status` name them.
+"""Records the connections between brokers that failed because of TLS, for the log and `/status`.
 
-This module decides and words; it opens nothing. A refusal that repeats is one log line a minute. A
-refusal is a problem of the broker until the connection works, or until it has not repeated for
-`SHOWN_MS`. A peer that only knocks at the port, without TLS or without a certificate, is logged but
-is no problem of the broker.
+This module decides what is reported and makes the texts; it opens no connection. The log has one
+line a minute for a refusal that repeats. `/status` shows a refusal as a problem until the
+connection works, or until the refusal has not repeated for `SHOWN_MS`. A peer that only connects to
+the port, without TLS or without a certificate, is logged but is no problem of the broker.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ logger = logging.getLogger(__name__)
 LOGGED_EVERY_MS = 60_000
 
 SHOWN_MS = 60_000
-"""The time in milliseconds after the last refusal for which the refusal is shown. A broker dials
-again within half a second."""
+"""The time in milliseconds for which `/status` shows a refusal after its last repetition. A broker
+dials again within half a second."""
 
 TEXTS_MAX = 4
-"""The largest number of reasons of one subject that are logged independently."""
+"""The largest number of texts of one subject whose last log line is remembered. Each of them is
+logged once in LOGGED_EVERY_MS."""
 
 KINDS = {
     "to": "the connection to another broker failed",
@@ -33,11 +34,11 @@ KINDS = {
 }
 
 SHOWN_MAX = 16
-"""The largest number of refusals that are shown at a time: the newest."""
+"""The largest number of refusals that `/status` shows. The newest are shown."""
 
 SUBJECTS_MAX = 256
-"""The largest number of brokers and addresses whose refusals are remembered. Beyond it, the oldest
-is forgotten."""
+"""The largest number of brokers and addresses whose refusals are remembered. Above this number the
+oldest is forgotten."""
 
 ENDS_MIN = 3
 """The number of handshakes in a row that a broker must end without a reason before this is a
@@ -47,7 +48,8 @@ PROBLEM = "link_refused"
 NAME_PROBLEM = "link_unresolved"
 
 Subject = tuple[str, object]
-"""The dialled broker, or the address of a peer that has dialled."""
+"""The subject of a refusal: the broker that this broker dialled, or the address of a peer that
+dialled this broker."""
 
 RENEW = "run `./millrace cert renew`"
 
@@ -77,7 +79,7 @@ class LinkRefusals:
         self._found: dict[Subject, _Refusal] = {}
 
     def dialled(self, node_id: int | None, address: Address, error: TlsError) -> None:
-        """Note that a connection to a broker failed."""
+        """Record that a connection to a broker failed."""
         where = _dialled(node_id, address)
         # A broker that is stopped or overloaded can let a handshake run out of time, so only these
         # errors are problems.
@@ -86,7 +88,7 @@ class LinkRefusals:
         self._note(_subject(node_id, address), f"{where} {self._of_dialled(error)}", code)
 
     def dialled_without_end(self, node_id: int | None, address: Address) -> None:
-        """Note that a broker has closed the connection during the handshake, without a reason."""
+        """Record that a broker has closed the connection during the handshake, without a reason."""
         subject = _subject(node_id, address)
         refusal = self._refusal(subject)
         refusal.ends += 1
@@ -97,7 +99,7 @@ class LinkRefusals:
         self._note(subject, text, PROBLEM if refusal.ends >= ENDS_MIN else "")
 
     def unresolved(self, node_id: int | None, address: Address) -> None:
-        """Note that the host name of a broker cannot be resolved."""
+        """Record that the host name of a broker cannot be resolved."""
         text = (
             f"the host name {address.host} of {_named(node_id)} cannot be resolved on this host: "
             "check the name, and the name server or /etc/hosts"
@@ -105,21 +107,21 @@ class LinkRefusals:
         self._note(_subject(node_id, address), text, NAME_PROBLEM)
 
     def resolved(self, node_id: int | None, address: Address) -> None:
-        """Note that the host name of a broker was resolved."""
+        """Record that the host name of a broker was resolved."""
         self._settle(_subject(node_id, address), NAME_PROBLEM)
 
     def works(self, node_id: int | None, address: Address) -> None:
-        """Note that a dialled broker has answered."""
+        """Record that a dialled broker has answered."""
         self._found.pop(_subject(node_id, address), None)
 
     def linked(self, node_id: int | None, host: str) -> None:
-        """Note that a broker has linked to this one, so its certificate is good now."""
+        """Record that a broker has connected to this broker, so its certificate is accepted now."""
         self._settle(("to", node_id), PROBLEM)
         self._settle(("from", host), PROBLEM)
 
     def accepted(self, host: str, error: TlsError) -> None:
-        """Note that a connection from this address was refused."""
-        # A program that shows no certificate at all is possibly no broker.
+        """Record that a connection from this address was refused."""
+        # A program that shows no certificate at all may be no broker, so it is only logged.
         is_shown = isinstance(error, CertificateRefused)
         self._note(("from", host), f"a peer at {host} {_of_accepted(error)}", PROBLEM * is_shown)
 
@@ -161,8 +163,8 @@ class LinkRefusals:
             refusal.logged_ms[text] = now_ms
             if len(refusal.logged_ms) > TEXTS_MAX:
                 del refusal.logged_ms[next(iter(refusal.logged_ms))]
-            # The kinds have limits of their own, so that strangers cannot silence the lines about
-            # dialled brokers.
+            # The two kinds of refusals have separate limits, so that strangers cannot suppress the
+            # lines about dialled brokers.
             self._warnings.warn(logger, KINDS[subject[0]], reason=text)
 
     def _refusal(self, subject: Subject) -> _Refusal:

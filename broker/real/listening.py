@@ -98,8 +98,8 @@ class AcceptedTlsLink(TlsLink, AcceptedLink):
 
 
 class AcceptedBrokerLink(AcceptedTlsLink):
-    """A connection over TLS that another broker has opened. Its failures are noted here instead of
-    in the receiver."""
+    """A connection over TLS that another broker has opened. It records its failures in `refusals`,
+    so the receiver does not log them."""
 
     refusals: LinkRefusals
 
@@ -115,7 +115,8 @@ Secured = TypeVar("Secured", bound=AcceptedTlsLink)
 
 
 class BrokerLinks(NamedTuple):
-    """The certificates of the connections between brokers, and the record of refused ones."""
+    """The certificates of the connections between brokers, and the record of refused
+    connections."""
 
     certificates: LinkCertificates
     refusals: LinkRefusals

@@ -95,7 +95,8 @@ class TlsEngine:
         self.is_established = False
         """True when the handshake is complete and the peer has passed the check."""
         self.peer_id: int | None = None
-        """The id of the broker that the peer's certificate proves; None without a check."""
+        """The id of the broker that the peer's certificate proves; None if no certificate is
+        checked."""
         self.has_ended = False
         """True when the peer has announced that it sends no more (close_notify)."""
 

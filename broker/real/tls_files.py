@@ -89,8 +89,8 @@ class PemFiles:
             raise WrongCertificate(self.ca_key, found, "certificates in PEM format") from error
 
     def refused(self, by: str, error: TlsError, name: str) -> WrongCertificate:
-        """Return the fault of a certificate that a peer refuses which reaches the broker by this
-        name."""
+        """Return the fault of a certificate that the peer `by` refuses. `name` is the name by which
+        the peer reaches the broker."""
         found = f"{self.files.certificate}, which {by} refuses: {error}"
         return WrongCertificate(self.certificate_key, found, self._expected(error, name))
 
@@ -121,8 +121,8 @@ class PemFiles:
 
 
 def try_handshake(asking: TlsEngine, answering: TlsEngine) -> None:
-    """Do one handshake in memory, with the side of the client first. Raises TlsError if it
-    fails."""
+    """Do one handshake in memory; `asking` is the side of the client. Raises TlsError if the
+    handshake fails."""
     while not (asking.is_established and answering.is_established):
         for one, other in ((asking, answering), (answering, asking)):
             if not one.is_established:

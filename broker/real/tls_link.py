@@ -141,11 +141,12 @@ class TlsLink(SocketLink):
             self.give_up(self.note_failure(error))
 
     def note_failure(self, error: TlsError) -> str:
-        """Return the reason of the end for the receiver."""
+        """Return the reason for which the connection ends, as the receiver gets it. A subclass also
+        records the failure."""
         return f"TLS: {error}"
 
     def note_first_bytes(self) -> None:
-        """Note that the peer has sent its first bytes, so it accepts this side too."""
+        """Take notice of the peer's first bytes, which show that the peer accepts this side."""
 
     def _deliver(self) -> None:
         """Pass the decrypted frames to the receiver until it pauses."""

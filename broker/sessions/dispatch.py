@@ -42,8 +42,8 @@ class Dispatcher:
         template_of: Callable[[memoryview, ProduceRequest, bool], object],
     ) -> None:
         """`offered` has the versions of each API. `template_of` makes the template of a Produce,
-        with which the next Produce is compared. Its last argument says if the client had no need to
-        log in."""
+        with which the next Produce is compared. Its last argument is True if the client's listener
+        needs no login."""
         self._template_of = template_of
         self._metrics = metrics
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {}

@@ -219,14 +219,14 @@ class Peers:
             return self._ids.take()
         version = self._versions.choose(node_id, request.api_key)
         if version is None:
-            # Wait as for a lost link, because the caller can repeat the request at once.
+            # Fail late, as after a lost link, because the caller can repeat the request at once.
             self._world.later(REDIAL_MS_MAX, partial(failed, End.UNSUPPORTED))
             number = self._ids.take()
         else:
             line = self._lines.setdefault((node_id, kind), _PeerLine())
             peer = line.peer or self._begin(node_id, kind, line)
             number = peer.ask(request, version, deadline_ms, answered, failed)
-        # The link of the request is dialled first.
+        # Dial the link for versions last, so that the request does not wait for it.
         self._versions.learn(node_id, address)
         return number
 

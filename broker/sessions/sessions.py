@@ -24,7 +24,7 @@ RATE_WINDOW_MS = 1_000
 SILENT_PEERS_MAX = 64
 """The largest number of connections from one address to the listener for brokers, if it has TLS,
 whose handshake is not complete. Anyone can open such connections, and together they could use up
-`max.silent.connections`. A broker opens less than ten at a time to another one."""
+`max.silent.connections`. A broker opens fewer than ten connections at a time to another broker."""
 
 POTS = (MILL_LISTENER, "NET", BROKER_LISTENER)
 """The listeners whose connections are counted separately: for the mill's parts, for clients over
@@ -180,8 +180,8 @@ class Sessions:
         self.tally(session.listener_name).spoke(session.peer_host)
 
     def _flood_of_peers(self, listener_name: str, host: str) -> str:
-        """Return the limit on unfinished handshakes of one address with brokers, if it is
-        reached."""
+        """Return a text if this address has reached its limit of unfinished handshakes with the
+        listener for brokers; otherwise an empty text."""
         listener = self._settings.config.listeners.get(listener_name)
         if listener_name != BROKER_LISTENER or listener is None or not listener.has_tls:
             return ""

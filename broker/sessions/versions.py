@@ -3,9 +3,9 @@ speak (KIP-511, KIP-584).
 
 This module is pure. The ranges of this release are in `protocol/messages/api`. A broker sends
 ApiVersions to each other broker and gets its ranges. Until then it uses the first version of its
-own range, which every broker understands with which this release can form a cluster. So no request
-waits for the ranges, and a broker of 1.0.0-rc1, which does not answer ApiVersions, needs no rule of
-its own.
+own range. All brokers with which this release can form a cluster understand that version. So no
+request waits for the ranges, and a broker of 1.0.0-rc1, which does not answer ApiVersions, needs no
+rule of its own.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ class Log:
 
         `batch` is a writable view of all the request's bytes for this partition. If `ApiError` or
         `RecordsUnseen` is raised, nothing has changed. After `RecordsUnseen`, check the records and
-        pass the result as `seen`. Unless `is_trusted`, they must always be checked. A duplicate of
-        a staged batch succeeds or fails with it.
+        pass the result as `seen`. If `is_trusted` is False, the records must always be checked. A
+        duplicate of a staged batch succeeds or fails with it.
         """
         config, state = self.config, self.producer_state
         check_client_batch(batch, header, config, now_ms, seen, is_trusted=is_trusted)

@@ -194,8 +194,8 @@ def look_at_records(
     """Check the records of a batch. The refusal of a batch names its invalid records by number.
 
     This call decompresses the batch, to at most `limit_bytes` (default: `limits`), so the caller
-    can release it afterwards. The caller runs the returned generator, which checks the records in
-    steps of some milliseconds. It yields False after each step and returns the result.
+    can release the batch afterwards. The caller runs the returned generator, which checks the
+    records in steps of some milliseconds. It yields False after each step and returns the result.
     """
     try:
         runs = iterate_place_runs(batch, limit_bytes)
@@ -214,8 +214,9 @@ def look_at_once(
 ) -> CheckedRecords:
     """Check the records of a small batch in one step.
 
-    Raises ApiError for every batch that this cannot take: a large one, an invalid one, and one that
-    the topic stores in another codec. The header need not have been checked before.
+    Raises ApiError for every batch that cannot be accepted in this way: a large one, an invalid
+    one, and one that the topic stores in another codec. The header need not have been checked
+    before.
     """
     if len(batch) > AT_ONCE_BYTES_MAX or must_repack(header, config):
         raise ApiError(ErrorCode.INVALID_RECORD, "the batch cannot be checked at once")

@@ -141,8 +141,8 @@ def _too_many(what: str) -> Response:
 
 
 def _unstored(send: Send) -> Send:
-    """Return a function that forbids caches to store an answer, so that it is not shown after the
-    logout."""
+    """Return a `send` that forbids caches to store the answer, so that a browser does not show it
+    after the logout."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

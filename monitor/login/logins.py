@@ -66,7 +66,7 @@ class Visitor:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The key to count requests by."""
+        """The key under which requests and streams are counted."""
         return self.kind, self.name if self.session is None else self.session.fingerprint
 
 

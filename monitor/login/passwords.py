@@ -52,7 +52,8 @@ class PasswordHash:
         return f"PasswordHash(log_n={self.log_n}, r={self.r}, p={self.p})"
 
     def matches(self, password: str) -> bool:
-        """Return whether this is the hash of the password. Takes as long for a wrong password."""
+        """Return whether this is the hash of the password. The check takes the same time for a
+        wrong password."""
         found = _derive(password, self.salt, self.log_n, self.r, self.p)
         return hmac.compare_digest(found, self.key)
 

@@ -1,4 +1,4 @@
-"""What a request says about the client before a proxy, and about the person that the proxy knows.
+"""The headers in which a proxy names its client and the person that it has logged in.
 
 This module is pure. Only the proxies of `monitor.proxies` are believed. The headers of all other
 clients are dropped, also if a header is there twice.
@@ -33,7 +33,7 @@ class Proxies:
         return cls(tuple(ipaddress.ip_network(text) for text in texts))
 
     def has(self, address: str) -> bool:
-        """Return whether an address is one of a proxy."""
+        """Return whether an address belongs to a proxy that is believed."""
         try:
             found = ipaddress.ip_address(address)
         except ValueError:
@@ -69,7 +69,7 @@ def values_of(headers: Headers, name: bytes) -> list[bytes]:
 
 def without_forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return the headers without those that only a proxy may send."""
-    # Some programs take `_` for `-` in the names of headers, so drop these too.
+    # Some programs read `_` in the name of a header as `-`, so drop names with `_` too.
     return [
         (key, value)
         for key, value in headers

@@ -1,6 +1,6 @@
 """Reads the files of people and tokens, and reads them again when they change.
 
-Every question compares the file on the disk, so a change applies to the next request. If a file is
+Every call looks at the file on the disk, so a change applies to the next request. If a file is
 missing or damaged, there are no people or no tokens: the page stays shut.
 """
 

@@ -42,14 +42,14 @@ class Attempts:
 
 
 class WrongLogins:
-    """Counts wrong logins. An attempt counts as wrong from its begin until it succeeds, so that
-    attempts at the same time gain nothing."""
+    """Counts wrong logins. An attempt counts as wrong from its start until it succeeds, so that
+    parallel attempts gain nothing."""
 
     def __init__(self) -> None:
         self._attempts: dict[Hashable, Attempts] = {}
 
     def wait_ms(self, keys: Sequence[Hashable], now_ms: int) -> int:
-        """Return how long the next attempt with these keys must wait; 0 if it need not."""
+        """Return how long the next attempt with these keys must wait; 0 if it need not wait."""
         self._forget(now_ms)
         found = [self._attempts[key] for key in keys if key in self._attempts]
         return max((one.wait_ms(now_ms) for one in found), default=0)

@@ -125,11 +125,12 @@ RUN_HEADERS = 500
 def scan_places(
     payload: bytes, count: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
 ) -> Iterator[list[Place]]:
-    """Yield the places of records, with the checks of `read_records`, without decoding contents.
+    """Yield the positions of the records' parts, with the checks of `read_records`, without
+    decoding contents.
 
     Numbers of one to three bytes are read without a call, because calls would double the time. The
-    places come in lists of some milliseconds of work, which can be empty. So an event loop can do
-    other work in between.
+    positions are yielded in lists, which can be empty. Each list takes some milliseconds, so an
+    event loop can do other work in between.
     """
     try:
         yield from _scan_places(payload, count, base_offset, base_timestamp, append_timestamp)

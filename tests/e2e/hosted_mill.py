@@ -20,7 +20,7 @@ from tests.harness.wait import wait_until
 
 HOSTS = (1, 2, 3)
 STRANGER = 4
-"""The namespace of a machine that is no host of the mill."""
+"""The network namespace of a machine that is not a host of the mill."""
 IN_SERVICE_S = 120.0
 
 
@@ -35,7 +35,7 @@ class HostedMill:
         names.write_text("".join(["127.0.0.1 localhost\n", *lines]))
         bind = 'mount --bind "$0" /etc/hosts && exec "$@"'
         self.prefix = ("unshare", "--mount", "sh", "-c", bind, str(names))
-        """The command that runs another one with the names of the hosts."""
+        """The prefix of a command that lets it see the names of the hosts."""
         for mill in hosts.values():
             mill.prefix = self.prefix
 

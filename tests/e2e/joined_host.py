@@ -26,7 +26,7 @@ class Host:
         self.port = free_ports(1)
         self.environ = {**ENVIRONMENT, "MILLRACE_HOME": str(folder)}
         self.prefix: tuple[str, ...] = ()
-        """The command that runs each command of the host."""
+        """The prefix with which each command of the host is run."""
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*self.prefix, sys.executable, "-m", "appliance", *words]

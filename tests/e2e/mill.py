@@ -52,7 +52,7 @@ class TempMill:
         }
         self.environ = dict(environ or {})
         self.prefix: tuple[str, ...] = ()
-        """The command that runs each command of the mill, such as `nsenter`."""
+        """The prefix with which each command of the mill is run, such as `nsenter`."""
         for kind in ("access", "json", "text"):
             (folder / "watched" / kind).mkdir(parents=True)
         self.write_config(SHIPPED.read_text())

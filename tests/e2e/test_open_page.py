@@ -164,7 +164,7 @@ def test_the_mills_own_commands_work_as_before(scene: Scene) -> None:
 
 
 def test_a_change_of_the_people_needs_no_restart(scene: Scene) -> None:
-    # The test before sent a wrong password from this address, so a login can have to wait.
+    # An earlier test sent a wrong password from this address, so a login may have to wait.
     with scene.spaces.inside(STRANGER):
         wait_until(lambda: scene.log_in("bea", PASSWORD)[0] == 303, 30, "bea logs in")
     assert scene.mill.run("user", "remove", "bea", "--page", "--yes").code == 0

@@ -1,4 +1,5 @@
-"""Redis and MySQL of a mill as a reader on another machine sees them, and what it cannot do.
+"""Redis and MySQL of a mill as a reader on another machine sees them, and what the reader cannot
+do.
 
 The mill runs in a network namespace, and the reader's machine is a second one.
 """
@@ -197,8 +198,9 @@ def test_without_tls_or_with_a_wrong_password_nothing_is_read(scene: Scene) -> N
 
 
 def test_a_reader_that_takes_all_it_can_does_not_stop_the_counts(scene: Scene) -> None:
-    """It opens 500 connections to Redis and as many as it gets to MySQL, and asks for answers that
-    it does not read. In the meantime new lines are counted, and every part stays healthy."""
+    """The reader opens 500 connections to Redis and as many as possible to MySQL, and asks for
+    answers that it does not read. In the meantime new lines are counted, and every part stays
+    healthy."""
     with ExitStack() as stack:
         with scene.spaces.inside(READER):
             for _ in range(CONNECTIONS):

@@ -135,7 +135,8 @@ def test_pitfall_40_other_machines_reach_two_ports_of_each_host(scene: Scene) ->
 def test_pitfall_14_the_listener_of_the_brokers_gives_nothing_without_a_certificate(
     scene: Scene,
 ) -> None:
-    """Neither to plain bytes, nor to TLS without a certificate, nor to one of another CA."""
+    """A client gets no answer if it sends plain bytes, shows no certificate, or shows a certificate
+    of another CA."""
     mill = scene.mill
     trust = ssl.create_default_context(cafile=str(mill.main.home.data / "ca.pem"))
     frame = b"\x00\x00\x00\x0e\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff" + bytes(4)

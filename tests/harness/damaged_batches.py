@@ -1,8 +1,8 @@
 """Batches that a client can send with a right checksum although their contents are wrong.
 
 Each case has the answers of our broker on a listener with a login, and of Apache Kafka 4.3.1. The
-answers differ in three ways. Kafka says UNKNOWN_SERVER_ERROR for some faults, where our broker
-names the batch. It stores some batches that other readers reject. Our broker has limits on
+answers differ in three ways. Kafka answers UNKNOWN_SERVER_ERROR to some faults, where our broker
+says what is wrong. Kafka stores some batches that other readers reject. Our broker has limits on
 decompression.
 """
 
@@ -143,7 +143,7 @@ def _undecodable(codec: Codec, now_ms: int) -> list[Damaged]:
     """Return batches whose contents cannot be decompressed."""
     whole = bytes(compress(codec, one(value=bytes(range(256)) * 20)))
     bomb = bytes(compress(codec, one(value=bytes(BOMB_BYTES))))
-    # snappy leaves a twentieth, which is more than `max.message.bytes`.
+    # snappy compresses to a twentieth, which is still more than `max.message.bytes`.
     of_bomb = (TOO_LARGE, TOO_LARGE) if codec == Codec.SNAPPY else (INVALID, NONE)
     ended = Codec.ZSTD
     return [

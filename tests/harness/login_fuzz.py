@@ -14,8 +14,8 @@ from protocol.wire.schema import Message
 from tests.harness.fuzz import LENGTHS, Fuzz, mutated
 
 POOL_COUNT = 2_000
-"""The number of requests of each kind from which frames are made. To make a new one for each frame
-would take longer than to serve it."""
+"""The number of requests of each kind from which frames are made. To make a new request for each
+frame would take longer than to serve it."""
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM-SHA-512", "PLAIN", "", "scram-sha-512")
 USERS = ("shop", "root", "collector.web", "none", "", "=2C=3D", "=", "ü" * 90, "x" * 5_000)
@@ -73,8 +73,8 @@ class LoginFuzz:
         return self._message(f"{channel}n={user},r={nonce}{pick.choice(EXTENSIONS)}")
 
     def final(self, nonce: str = "") -> bytes:
-        """Return the last message of an exchange. Without the server's nonce it is a made-up
-        one."""
+        """Return the last message of an exchange. Without the server's nonce the message has a
+        made-up nonce."""
         pick = self.random
         binding = base64.b64encode(pick.choice(CHANNELS).encode()).decode()
         nonce = nonce or pick.choice(NONCES) + pick.choice(NONCES)

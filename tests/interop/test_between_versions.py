@@ -108,7 +108,8 @@ NEVER_FORWARDED = {
 def test_a_broker_of_1_0_0_rc1_understands_the_first_version_of_each_request(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """It does not answer ApiVersions on this listener, so it gets the first versions only."""
+    """A broker of 1.0.0-rc1 does not answer ApiVersions on this listener, so it gets the first
+    versions only."""
     code = released_code(tmp_path_factory.mktemp("released"))
     done = subprocess.run(
         [sys.executable, "-c", RANGES], cwd=code, capture_output=True, text=True, check=True

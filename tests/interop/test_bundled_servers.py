@@ -232,8 +232,8 @@ def test_old_versions_of_tls_are_refused(opened: Opened) -> None:
 
 
 def test_a_reader_that_takes_every_connection_stops_no_part_of_the_mill(opened: Opened) -> None:
-    """MySQL refuses the readers' account beyond its limit. Redis takes them all, because it has
-    room for many more."""
+    """MySQL refuses the readers' account beyond its limit. Redis accepts them all, because its
+    limit is much higher."""
     own = opened.own(SINK_USER, "stream")
     assert own.redis is not None and own.mysql is not None
     with ExitStack() as stack:
@@ -255,7 +255,7 @@ def test_a_reader_that_takes_every_connection_stops_no_part_of_the_mill(opened: 
 
 
 def test_a_full_redis_says_so_and_is_not_taken_for_dead(opened: Opened) -> None:
-    """The supervisor kills a part that gives no answer. A full server answers."""
+    """The supervisor kills a part that gives no answer, but a full server answers with an error."""
     part = opened.mill.part("redis")
     assert part is not None
     with ExitStack() as stack:
@@ -312,8 +312,8 @@ def accounts(mill: Mill) -> set[str]:
 
 
 def test_a_closed_mysql_has_no_trace_of_the_opening(tmp_path: Path) -> None:
-    """It is opened, closed and opened again, each time with the same data. The counts stay, and so
-    do the views, whose definer is an account that the opening drops."""
+    """MySQL is opened, closed and opened again, each time with the same data. The counts stay, and
+    so do the views, whose definer is an account that the opening drops."""
     home = find_home({"MILLRACE_HOME": str(tmp_path)})
     with opened_servers(tmp_path) as opened:
         first = opened.readers

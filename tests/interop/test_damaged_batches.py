@@ -116,8 +116,8 @@ def test_transactions_pass(broker: BrokerProcess, authority: TestAuthority) -> N
 
 @pytest.mark.slow
 def test_kafka_refuses_the_same(tmp_path: Path) -> None:
-    """Each case has Kafka's own answer, which is another one only where the module of the cases
-    says so."""
+    """Each case has Kafka's own answer. It differs from our broker's answer only where
+    `damaged_batches` says so."""
     found = {}
     cases = damaged_batches(time.time_ns() // 1_000_000)
     with KafkaProcess(tmp_path) as kafka, WireClient(kafka.bootstrap) as client:

@@ -122,7 +122,7 @@ def test_a_ca_that_did_not_sign_is_refused(stage: Stage, stranger: TestAuthority
 def test_the_cas_of_the_system_do_not_count_beside_a_file(
     stage: Stage, stranger: TestAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `ca: null` they count. Here the servers' CA is one of the system."""
+    """With `ca: null` they are trusted. In this test the servers' CA is one of the system's."""
     monkeypatch.setenv("SSL_CERT_FILE", str(stage.authority.file))
     system = SinkTls(ca=None)
     assert ask_redis(stage.redis_settings().model_copy(update={"tls": system}))["keys"] is not None

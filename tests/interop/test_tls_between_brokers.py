@@ -168,7 +168,7 @@ def test_pitfall_14_strangers_get_nothing(
     cluster: ClusterProcesses, authority: TestAuthority, tmp_path: Path
 ) -> None:
     """A fourth program without a certificate, with one of another CA or of another part gets no
-    answer. A broker gets none in the name of another one."""
+    answer. A broker gets no answer in the name of another broker."""
     broker = cluster.brokers[1]
     foreign = new_test_authority(tmp_path / "foreign", authority.cluster_id)
     part = authority.write("redis", authority.leaf("redis"))
@@ -205,8 +205,9 @@ def problems_of(*brokers: BrokerProcess) -> str:
 def test_pitfall_24_one_of_three_has_an_ended_certificate(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """Open links stay. After a restart the others name the broker and go on without it. They take
-    it back when its certificate is replaced, and it is never restarted."""
+    """Open links stay. After a restart the other brokers report this broker and work without it.
+    They accept its links again when its certificate is replaced, without a restart of this
+    broker."""
     made = ClusterProcesses(tmp_path / "cluster", authority=authority)
     ends_at = datetime.now(UTC) + timedelta(seconds=30)
     authority.write("broker-3", authority.leaf("broker-3", days=1, now=ends_at - timedelta(days=1)))
@@ -270,7 +271,7 @@ def test_a_broker_does_not_start_with_an_ended_certificate(
 def test_brokers_without_tls_cannot_join_those_with_tls(
     tmp_path: Path, authority: TestAuthority
 ) -> None:
-    """Both sides say so. They form a cluster as soon as all have it."""
+    """Both sides report it. The brokers form a cluster as soon as all of them have TLS."""
     made = ClusterProcesses(tmp_path / "cluster", authority=authority)
     one, plain = made.brokers[1], made.brokers[3]
     files, plain.link_tls = plain.link_tls, None

@@ -94,8 +94,8 @@ def problems(node: WholeBroker) -> dict[str, str]:
 def test_a_broker_with_a_newer_file_than_the_others_says_so(
     cluster: WholeCluster, *, is_controller: bool
 ) -> None:
-    """The others still run at their old addresses. This broker does not ask there: if the whole
-    cluster was restored elsewhere, the old addresses are those of another cluster."""
+    """The other brokers still run at their old addresses. This broker does not connect to these: if
+    the whole cluster was restored elsewhere, another cluster runs at the old addresses."""
     one = next(node for node in cluster.nodes if (node is cluster.active()) is is_controller)
     others = [node for node in cluster.nodes if node is not one]
     stop(cluster, one)
@@ -107,7 +107,7 @@ def test_a_broker_with_a_newer_file_than_the_others_says_so(
     text = problems(one)["no_quorum"]
     for node in others:
         assert f"{node.node_id} (from n{node.node_id}:29092 to m{node.node_id}:29092)" in text
-    assert "If they still run at the old ones, restart them" in text
+    assert "If they still run at their old addresses, restart them" in text
     stop(cluster, one)
     for node in others:
         one.configured[str(node.node_id)]["host"] = node.host

@@ -165,7 +165,7 @@ def test_secrets_are_made_once_and_only_for_the_parts_of_the_host(tmp_path: Path
 
 
 def test_another_host_never_makes_secrets(tmp_path: Path) -> None:
-    """With a cluster id of its own it would be another cluster."""
+    """With a cluster id of its own the host would form another cluster."""
     joined(tmp_path, 2)
     found = mill(tmp_path)
     with pytest.raises(InitError, match=r"broker-2/cluster_id is missing: join this host again"):
@@ -188,7 +188,8 @@ def test_the_main_host_is_recognised_by_the_key_of_the_ca_or_by_its_address(tmp_
 
 
 def test_only_the_record_makes_a_machine_another_host(tmp_path: Path) -> None:
-    """A name or an address that two machines have does not make two of one broker."""
+    """If two machines have the same name or address, this alone never lets both run the same
+    broker."""
     text = TEXT.replace("mill-2.example.org", socket.gethostname().lower() or "localhost")
     config = mill(tmp_path, text).config
     assert config.cluster.hosts is not None and is_this_machine(config.cluster.hosts[2])
@@ -242,7 +243,7 @@ def test_a_mill_of_one_machine_is_not_spread_over_hosts(tmp_path: Path) -> None:
     (folder / "meta.properties").write_text(f"cluster.id={CLUSTER_ID}\nnode.id=2\n")
     check = refusal(found)
     assert check.what == f"data folder {folder}"
-    assert "mill-2.example.org has them" in check.found
+    assert "puts that broker on mill-2.example.org" in check.found
 
 
 def write_voters(of: Mill, addresses: dict[int, str]) -> None:

@@ -118,7 +118,7 @@ def test_all_modules_exist() -> None:
 
 
 def test_every_heir_of_a_compiled_class_is_compiled() -> None:
-    """A broker with an interpreted one would not start."""
+    """If one of them were interpreted, the broker would not start."""
     made: set[str] = set()
     heirs: dict[str, set[str]] = {}
     for package in native.PACKAGES:

@@ -93,7 +93,7 @@ def test_it_is_refused_in_containers() -> None:
 
 
 def test_it_needs_no_users_of_the_brokers() -> None:
-    """It does not even need brokers of its own."""
+    """Such a mill does not even need brokers of its own."""
     text = f"{BOTH}security: {{super_users: []}}\ncluster: {{bootstrap_servers: 'k:9092'}}\n"
     load_text(text, "mill.yaml", Path("/nowhere"), {})
     [fault] = faults_of(BOTH.replace("[redis", "[kafka, redis"))

@@ -44,7 +44,7 @@ def broker(*, fenced: bool = False, stopping: bool = False) -> dict[str, Any]:
 def test_a_broker_elsewhere_has_the_state_that_the_cluster_knows(
     found: PartStatus | None, state: HostState
 ) -> None:
-    """A host that is cut off does not know it, whatever it knew before."""
+    """A host that is cut off does not know the state, whatever it knew before."""
     assert state_in(found, 2) is state
 
 

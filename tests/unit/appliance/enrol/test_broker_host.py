@@ -158,8 +158,8 @@ def test_what_only_the_main_host_opens_stays_there(machines: Machines) -> None:
 def test_the_same_command_continues_after_an_interruption_anywhere(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every write is the last one of a run that is killed. A host that has no record yet starts
-    nothing, and the same command completes it."""
+    """The command is interrupted at each of its writes in turn. A host without a record starts
+    nothing, and the same command completes the files."""
     file = machines.enrol()
     real, name = write_atomically, "appliance.enrol.broker_host.write_atomically"
     for count in range(20):
@@ -206,7 +206,7 @@ def test_the_shipped_file_of_a_clone_is_replaced_and_that_is_said(
     machines.write(2, (CODE / "configs" / "millrace.yaml").read_text())
     assert machines.run(2, "join", str(machines.enrol())) == 0
     out = capsys.readouterr()
-    assert "was the shipped file, and is that of this host now" in out.out + out.err
+    assert "was the shipped file, and has the settings of this host now" in out.out + out.err
 
 
 def refused(machines: Machines, number: int, *words: str, code: int = 3) -> None:
@@ -315,7 +315,7 @@ def test_no_text_of_a_file_becomes_a_key_of_the_configuration(machines: Machines
 
 
 def test_pitfall_27_a_clock_that_is_wrong_is_named(machines: Machines) -> None:
-    """A certificate is valid a day before it was made, and a clock can be slower than that."""
+    """A certificate is valid from a day before it was made, and a clock can be slower than that."""
     leaf = parse_broker(machines.enrol().read_text()).leaf
     now = datetime.now(UTC)
     refuse_leaf(leaf, now - timedelta(hours=23))

@@ -99,7 +99,8 @@ def test_a_request_in_the_name_of_another_broker_is_refused(key: ApiKey) -> None
 @pytest.mark.parametrize("key", NAMELESS, ids=lambda key: key.name)
 @pytest.mark.parametrize("client_id", ["broker-3", "broker-22", "broker-2-more", "", None])
 def test_the_client_id_counts_too(key: ApiKey, client_id: str | None) -> None:
-    """A transaction coordinator is known by its client id, and an envelope has no other name."""
+    """A transaction coordinator is recognised by its client id, and in an envelope nothing else
+    names the sender."""
     request = NAMELESS[key]
     assert is_served(key, request, 2, "broker-2") == (True, "")
     for name in CATCH_UP_NAME, VERSIONS_NAME:
@@ -121,7 +122,7 @@ def test_a_fetch_that_names_no_replica_is_refused() -> None:
 
 
 def test_without_certificates_nothing_is_checked() -> None:
-    """On one machine the links are plain, and the account is the boundary."""
+    """On one machine the links are plain, and every account of the machine is trusted."""
     for key, make in NAMING.items():
         assert is_served(key, make(3), None, "broker-2")[0]
     for key, request in NAMELESS.items():

@@ -221,6 +221,6 @@ def test_without_acks_the_connection_is_closed(rig: LoginRig, client: LoginClien
 
 
 def test_a_listener_without_a_login_takes_them_unread(rig: LoginRig) -> None:
-    """Its clients are on the same machine. Only the header is checked (decision 0015)."""
+    """Its clients are on the same machine, so only the header is checked (decision 0015)."""
     asked = rig.ask(produce_request("trusted", NOISE), 9)
     assert asked.responses[0].partition_responses[0].error_code == 0

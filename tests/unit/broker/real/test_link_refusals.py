@@ -125,7 +125,7 @@ def test_the_dialling_side_names_the_broker_and_the_remedy(
 def test_the_accepting_side_names_the_address(
     scene: Scene, error: TlsError, said: str, is_problem: bool
 ) -> None:
-    """A program that only knocks at the port must not make the broker look ill."""
+    """A program that only connects to the port must not give the broker a problem."""
     scene.refusals.accepted("192.0.2.7", error)
     (logged,) = scene.logged
     assert logged.startswith(f"a peer at 192.0.2.7 {said}")
@@ -160,7 +160,7 @@ def test_a_link_that_works_ends_the_problem(scene: Scene) -> None:
         scene.refusals.dialled(node_id, THERE, CertificateRefused("certificate has expired"))
     scene.refusals.works(2, THERE)
     assert [one[:22] for one in scene.problems] == ["link_refused: broker 3"]
-    # The next refusal is a new one, so it is logged at once.
+    # The connection worked in between, so the next refusal is logged at once.
     scene.refusals.dialled(2, THERE, CertificateRefused("certificate has expired"))
     assert len(scene.logged) == 3
 
@@ -187,7 +187,8 @@ def test_a_refusal_that_does_not_repeat_is_forgotten(scene: Scene) -> None:
 
 
 def test_handshakes_that_end_without_a_reason(scene: Scene) -> None:
-    """One can end because the broker was killed. A broker without TLS ends all of them."""
+    """A single handshake can end because the broker was killed. A broker without TLS ends every
+    handshake."""
     for _ in range(ENDS_MIN - 1):
         scene.refusals.dialled_without_end(2, THERE)
         assert scene.problems == []

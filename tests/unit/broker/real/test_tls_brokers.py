@@ -1,5 +1,5 @@
-"""TLS connections between brokers: each side accepts only a certificate of this cluster, and says
-whose is wrong."""
+"""TLS connections between brokers: each side accepts only a certificate of this cluster, and
+reports whose certificate is wrong."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_pitfall_14_a_client_is_no_broker(
         return found
 
     without, other_ca, other_part = runner.run(run())
-    # A program without any certificate is possibly no broker, so it is only logged.
+    # A program without any certificate may be no broker, so it is only logged.
     assert without == []
     assert other_ca == [
         f"link_refused: a peer at {LOOPBACK} shows a certificate that another CA has signed: all "

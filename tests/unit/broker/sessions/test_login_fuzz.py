@@ -43,8 +43,8 @@ PINNED = 20261201
 FRAMES, FRAMES_LONG = 8_000, 10_000_000
 FRAMES_BEHIND, FRAMES_BEHIND_LONG = 2_000, 1_000_000
 LIFE_FRAMES = 3_000
-"""The frames behind the login that one broker gets. Its disk is in memory, so then another broker
-begins."""
+"""The frames behind the login that one broker gets. Its disk is in memory, so after these frames
+the test starts another broker."""
 
 CHECK_EVERY = 500
 """The connections after which all of them must have ended."""
@@ -97,7 +97,7 @@ def no_faults() -> Iterator[Faults]:
 
 
 class Memory:
-    """The memory of this process, which runs the broker."""
+    """The memory of this process, in which the broker runs."""
 
     def __init__(self) -> None:
         self._first_mib = 0.0
@@ -137,7 +137,7 @@ def deliver(client: LoginClient, frames: list[bytes], chance: random.Random) -> 
 
 
 def hang_up(client: LoginClient, chance: random.Random) -> None:
-    """End the connection from the client's side, in one of the ways that there are."""
+    """End the connection from the client's side, in a random way."""
     if not client.session.is_closed:
         client.session.ended(chance.choice((End.EOF, End.RESET, End.CLOSED)))
 

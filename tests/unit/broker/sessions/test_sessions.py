@@ -105,8 +105,8 @@ def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
 
 
 def test_pitfall_32_a_stranger_keeps_no_brokers_apart() -> None:
-    """Anyone can begin a handshake with the listener for brokers. One address cannot take the
-    places of others with handshakes that it does not complete."""
+    """Anyone can begin a handshake with the listener for brokers. With handshakes that it does not
+    complete, one address cannot use up the connections of others."""
     address = Listener(
         host="", port=1, advertised_host="", advertised_port=1, security_protocol="SSL"
     )

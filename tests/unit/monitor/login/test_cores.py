@@ -141,7 +141,7 @@ def test_a_session_ends_after_seven_days_and_after_twelve_hours_at_rest(
 def test_an_operator_loses_the_right_to_order_after_half_an_hour_at_rest(
     sessions: PageSessions,
 ) -> None:
-    """A page that refreshes itself is no sign that its reader is there."""
+    """The automatic refresh of a page does not show that its reader is still there."""
     key, session = sessions.open(ADA, 0)
     assert session.can_order
     assert not sessions.open(BEA, 0)[1].can_order
@@ -210,7 +210,8 @@ def test_attempts_at_the_same_time_gain_nothing() -> None:
 
 
 def test_a_success_forgives_the_user_and_not_the_address() -> None:
-    """Else an attacker with one password could try others without an end."""
+    """Otherwise an attacker who knows one password could guess those of other users without a
+    limit."""
     wrong, ada, bea = WrongLogins(), ("here", ("ada", "here")), ("here", ("bea", "here"))
     for now_ms in (0, 100_000, 200_000):
         wrong.begin(bea, now_ms)
