@@ -159,8 +159,8 @@ def test_all_families_with_their_rights_alone_while_a_broker_is_killed_every_twe
     Clients that do not log in again are closed and connect again.
 
     kcat is left out, because it exits when all its connections have ended, and does not log in
-    again. kafka-python 3.0.12 is left out, because after nine kills it used one of the brokers no
-    more: a commit failed after a minute, and records expired after two. All other families used
+    again. kafka-python 3.0.12 is left out, because after nine kills it no longer used one of the
+    brokers: a commit failed after a minute, and records expired after two. All other families used
     that broker. The cause was not found, and kafka-python was not tried with Kafka in this way.
     """
     wanted = [one for one in families.ALL if one not in (families.KCAT, families.KAFKA_PYTHON)]

@@ -19,6 +19,7 @@ NAMED = (
     r'Problem\(\s*f?"([a-z_{][^"\s]*)"',
     r'\.waiting\(\s*f?"([a-z_{][^"]*)"',
     r'code, text = f?"([a-z_{][^"]*)", (?:str\(error\)|\()',
+    r'\n(?:[A-Z]+_)?PROBLEM = "([a-z_]+)"',
 )
 # The collector adds a problem by its code (`add("…")`), or stores it under its code and a place.
 KEPT = (r'\badd\("([a-z]+)"', r'problems\[f?"([a-z]+)(?=[ "])')

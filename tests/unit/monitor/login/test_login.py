@@ -340,7 +340,7 @@ def test_a_viewer_sees_the_pages_and_gives_no_orders(rig: Rig) -> None:
     log_in(client, "bea")
     for path in ("/", "/topics", "/groups/millrace-stream", "/brokers"):
         assert "/admin" not in client.get(path).text, path
-    assert "You are signed in as a viewer" in client.get("/admin").text
+    assert "You are logged in as a viewer" in client.get("/admin").text
     assert client.get("/admin/create-topic").status_code == 401
     secret = hidden(client.get("/"), "form_secret")
     for path in ("/admin/reset-offsets", "/admin/reset-offsets/confirm", "/admin/enter"):
