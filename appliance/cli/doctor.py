@@ -223,7 +223,7 @@ def _compiled_code(home: Home) -> Iterator[Check]:
     yield Check(
         CheckLevel.WARNING,
         "compiled code",
-        f"{found.folder} is of other sources, so brokers do not use it",
+        f"{found.folder} is of other sources or damaged, so brokers do not use it",
         "`make native` compiles these sources",
     )
 

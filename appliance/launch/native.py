@@ -3,7 +3,8 @@
 mypyc compiles the modules with the most work per request to C. The compiled files are in a folder
 of their own, beside a copy of the sources of `broker` and `protocol`. A broker runs this copy only
 while it has the checksum of the mill's own sources, so changed sources are never hidden by older
-compiled files. Without the folder brokers run the same code interpreted. Decision 0233 has the
+compiled files. A copy that lost files, or that was made on a system with another C library, is not
+used either. Without the folder brokers run the same code interpreted. Decision 0233 has the
 figures.
 """
 
@@ -31,7 +32,7 @@ PACKAGES = ("broker", "protocol")
 """The packages in the compiled copy. They import no other package of the mill."""
 
 CHECKSUM = "checksum"
-"""The file with the checksum of the sources from which the copy was made."""
+"""The file with the checksum of the copy, as `checksum` returns it."""
 
 MODULES = (
     "broker/alarm.py",
@@ -96,7 +97,7 @@ OUTPUT_CHARACTERS_MAX = 2_000
 @dataclass(frozen=True, slots=True)
 class Native:
     """The compiled copy of a mill's code. `is_current` is False if the sources have changed since
-    it was made."""
+    it was made, or if the copy is damaged."""
 
     folder: Path
     is_current: bool
@@ -122,16 +123,29 @@ def find(code: Path = CODE) -> Native | None:
         stored = (folder / CHECKSUM).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         return None
-    return Native(folder, stored == checksum(code))
+    try:
+        is_current = stored == checksum(code, folder)
+    except OSError:
+        # A file was removed in this moment, or this user may not read it.
+        is_current = False
+    return Native(folder, is_current)
 
 
-def checksum(code: Path) -> str:
-    """Return a checksum of the packages' sources, this Python and this kind of machine."""
-    tag = f"{sys.implementation.cache_tag} {platform.system()} {platform.machine()}"
+def checksum(code: Path, folder: Path) -> str:
+    """Return a checksum of the packages' sources in `code`, this Python, this kind of machine, and
+    the sizes of the files in the copy in `folder`.
+
+    The contents of the copy are not read, because this would double the time. A crash of the
+    machine can leave files without their contents. Raises OSError.
+    """
+    libc = " ".join(platform.libc_ver())
+    tag = f"{sys.implementation.cache_tag} {platform.system()} {platform.machine()} {libc}"
     digest = hashlib.sha256(tag.encode())
     for path in _sources(code):
         content = path.read_bytes()
         digest.update(f"\n{path.relative_to(code)} {len(content)}\n".encode() + content)
+    for path in sorted((*_sources(folder), *folder.rglob("*.so"))):
+        digest.update(f"\n{path.relative_to(folder)} {path.stat().st_size}".encode())
     return digest.hexdigest()
 
 
@@ -145,18 +159,19 @@ def make(code: Path = CODE) -> Path:
     A broker that runs keeps the files that it has loaded. Raises Failure.
     """
     _check_tools()
+    logger.info("compiling", extra=fields(modules=len(MODULES), mypyc=version("mypy")))
     place = folder_of(code)
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="native-", dir=place.parent) as name:
         partial = Path(name) / place.name
-        stamp = checksum(code)
         for source in _sources(code):
             copy = partial / source.relative_to(code)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, copy)
         _compile(partial)
+        stamp = checksum(partial, partial)
         (partial / CHECKSUM).write_text(stamp, encoding="ascii")
-        if stamp != checksum(code):
+        if stamp != checksum(code, partial):
             raise Failure("the sources changed while they were compiled; run `make native` again")
         earlier = Path(name) / "earlier"
         if place.exists():
@@ -197,7 +212,8 @@ def _compile(folder: Path) -> None:
     if done.returncode != 0:
         end = done.stdout[-OUTPUT_CHARACTERS_MAX:]
         raise Failure(f"the code was not compiled; the compiler's output ends with:\n{end}")
-    shutil.rmtree(folder / "build", ignore_errors=True)
+    for name in "build", ".mypy_cache":
+        shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "mypy.ini").unlink()
 
 
@@ -208,7 +224,6 @@ def main() -> int:
     if found is not None and found.is_current:
         logger.info("the compiled code is current", extra=fields(folder=found.folder))
         return 0
-    logger.info("compiling", extra=fields(modules=len(MODULES), mypyc=version("mypy")))
     try:
         folder = make()
     except (Failure, OSError) as error:

@@ -26,6 +26,9 @@ certificates has a few KiB."""
 HANDSHAKE_RECORD = 0x16
 """The first byte of every TLS connection, in all versions."""
 
+ALERT_RECORD = 0x15
+"""The first byte of a server that refuses the client's first message."""
+
 PeerCheck = Callable[[dict[str, Any] | None], int]
 """A function that gets the peer's verified certificate, and returns the id of the broker to which
 it belongs. Raises WrongBroker."""
@@ -108,7 +111,7 @@ class TlsEngine:
     def feed(self, data: memoryview) -> None:
         """Pass received bytes to the engine. Raises TlsError if the peer does not use TLS."""
         if not self.is_established:
-            if not self._handshake_bytes and data[0] != HANDSHAKE_RECORD:
+            if not self._handshake_bytes and not self._is_tls(data[0]):
                 raise WithoutTls(_without_tls(bytes(data[:8]), is_server=self._is_server))
             self._handshake_bytes += len(data)
             if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
@@ -116,6 +119,9 @@ class TlsEngine:
                     f"the peer sent a TLS handshake of more than {HANDSHAKE_BYTES_MAX} bytes"
                 )
         self._incoming.write(data)
+
+    def _is_tls(self, first: int) -> bool:
+        return first == HANDSHAKE_RECORD or (first == ALERT_RECORD and not self._is_server)
 
     def handshake(self) -> bool:
         """Continue the handshake with the bytes that were passed to `feed`. Return True when it is

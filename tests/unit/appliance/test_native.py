@@ -1,9 +1,13 @@
 """Compiled code is used exactly as long as it fits the sources."""
 
 import ast
+import logging
 import os
+import platform
+import shutil
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -30,11 +34,18 @@ def code(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def copied(code: Path) -> Path:
-    """The same code with a copy that has no compiled file."""
-    folder = native.folder_of(code)
-    folder.mkdir(parents=True)
-    (folder / native.CHECKSUM).write_text(native.checksum(code))
+    """The same code with a copy whose compiled file is empty."""
+    make_copy(code)
     return code
+
+
+def make_copy(code: Path) -> Path:
+    folder = native.folder_of(code)
+    for package in native.PACKAGES:
+        shutil.copytree(code / package, folder / package)
+    (folder / "broker/sums.so").touch()
+    (folder / native.CHECKSUM).write_text(native.checksum(code, folder))
+    return folder
 
 
 def imported(code: Path) -> Path:
@@ -79,6 +90,31 @@ def test_a_broken_checksum_is_not_trusted(copied: Path, content: bytes) -> None:
     assert native.python_path(copied) == str(copied)
 
 
+def test_a_copy_that_lost_a_file_is_not_used(copied: Path) -> None:
+    """A broker that has only a part of the compiled files does not start."""
+    (native.folder_of(copied) / "broker/sums.so").unlink()
+    assert native.python_path(copied) == str(copied)
+
+
+@pytest.mark.parametrize("name", ["broker/sums.so", "protocol/sums.py"])
+def test_a_copy_whose_files_lost_their_contents_is_not_used(copied: Path, name: str) -> None:
+    (native.folder_of(copied) / name).write_text("half")
+    assert native.python_path(copied) == str(copied)
+
+
+def test_a_copy_of_another_c_library_is_not_used(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.17"))
+    assert native.python_path(copied) == str(copied)
+
+
+def test_a_source_that_vanishes_while_it_is_read_does_not_stop_a_broker(copied: Path) -> None:
+    """Editors put such links beside open files."""
+    (copied / "broker/.#sums.py").symlink_to("editor@host.1")
+    assert native.python_path(copied) == str(copied)
+
+
 @pytest.mark.live
 def test_sources_are_compiled_and_compiled_again(
     code: Path, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +149,22 @@ def test_a_missing_compiler_is_named(code: Path, monkeypatch: pytest.MonkeyPatch
         native.make(code)
 
 
+def test_missing_packages_are_named(
+    code: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(native, "find", lambda: None)
+    monkeypatch.setattr(native, "configure", lambda part: None)
+    monkeypatch.setattr(native, "version", without)
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    with caplog.at_level(logging.INFO):
+        assert native.main() == 1
+    told = vars(caplog.records[-1])["mill_fields"]
+    assert "make setup-dev" in str(told["why"])
+
+
 def test_all_modules_exist() -> None:
     assert [name for name in native.MODULES if not (CODE / name).is_file()] == []
 
@@ -142,9 +194,7 @@ def compiled_rows(code: Path) -> list[tuple[CheckLevel, str]]:
 
 def test_doctor_says_whether_compiled_code_is_used(code: Path) -> None:
     assert compiled_rows(code) == []
-    folder = native.folder_of(code)
-    folder.mkdir(parents=True)
-    (folder / native.CHECKSUM).write_text(native.checksum(code))
+    folder = make_copy(code)
     assert compiled_rows(code) == [(CheckLevel.OK, str(folder))]
     (code / "protocol/sums.py").write_text("")
     [(level, found)] = compiled_rows(code)

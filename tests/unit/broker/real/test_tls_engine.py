@@ -16,6 +16,7 @@ from broker.real.link_certificates import LinkCertificates
 from broker.real.tls_engine import (
     HANDSHAKE_BYTES_MAX,
     CertificateRefused,
+    RefusedByPeer,
     TlsEngine,
     TlsError,
 )
@@ -151,6 +152,21 @@ def test_a_client_older_than_tls_1_2_is_refused(authority: TestAuthority) -> Non
     server.feed(memoryview(client.take_sealed()))
     with pytest.raises(TlsError, match="unsupported protocol"):
         server.handshake()
+
+
+def test_a_server_that_refuses_at_once_speaks_tls(authority: TestAuthority) -> None:
+    """Its first record is an alert, not a handshake."""
+    new, old = client_context(authority), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    new.minimum_version = ssl.TLSVersion.TLSv1_3
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    client, server = TlsEngine(new, server_name="localhost"), TlsEngine(old)
+    client.handshake()
+    server.feed(memoryview(client.take_sealed()))
+    with pytest.raises(TlsError):
+        server.handshake()
+    client.feed(memoryview(server.take_sealed()))
+    with pytest.raises(RefusedByPeer, match="protocol version"):
+        client.handshake()
 
 
 def test_tls_1_2_works_for_clients(authority: TestAuthority) -> None:
