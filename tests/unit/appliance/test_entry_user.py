@@ -88,7 +88,7 @@ def test_the_password_is_written_once_into_a_new_cluster(tmp_path: Path, brokers
 def test_a_password_that_the_brokers_refuse_is_written_again(
     tmp_path: Path, brokers: Brokers
 ) -> None:
-    """Somebody has given the user another password, so the parts of all hosts are shut out."""
+    """An administrator has given the user another password, so no part can enter."""
     user = user_of(tmp_path)
     brokers.known["mill"] = "another"
     assert asyncio.run(user.check()) is False

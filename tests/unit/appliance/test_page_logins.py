@@ -58,7 +58,7 @@ def test_a_person_is_added_changed_and_removed(
 
 
 def test_people_are_added_where_the_page_is(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another host of the mill has no page, and nobody would read its file."""
+    """Another host of the mill has no page, so no part reads its file."""
     home.config_file.write_text(TEXT)
     joined(home.folder, 2)
     assert add(home, "ada", "--role", "operator") == 3
