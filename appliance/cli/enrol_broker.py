@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,7 +43,7 @@ def broker(
     make_needed(mill.home, mill.config, datetime.now(UTC))
     own = f"{BROKER_PREFIX}{main_broker(mill.config)}"
     root = loaded.document.root
-    sections = {name: root[name] for name in SECTIONS if root.get(name)}
+    sections: dict[str, Any] = {name: root[name] for name in SECTIONS if root.get(name)}
     # The page, Redis and MySQL are on the main host alone.
     sections["network"] = {**sections["network"], "open": [KAFKA]}
     found = BrokerFile(

@@ -65,9 +65,9 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
     }
     tell("\n".join(words), "join-broker/1", data, as_json)
     hosts = config.cluster.hosts or {}
-    check = own_name(hosts[leaf.broker], leaf.broker)
-    if check.level is not CheckLevel.OK:
-        say(f"millrace: {check}")
+    named = own_name(hosts[leaf.broker], leaf.broker)
+    if named.level is not CheckLevel.OK:
+        say(f"millrace: {named}")
 
 
 def _check(config: "MillConfig", own: int, as_json: bool) -> None:

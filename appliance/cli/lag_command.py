@@ -11,11 +11,11 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption, EveryOption, every_s
+from appliance.cli.other_hosts import refuse_elsewhere
 from appliance.cli.rooms import cell
 from appliance.config.faults import did_you_mean
 from appliance.errors import reason_of
 from appliance.mill.monitor_entry import monitor_connection
-from appliance.mill.parts import main_broker
 from appliance.mill.settings import Mill
 from appliance.output import (
     CommandError,
@@ -181,12 +181,9 @@ def _subject(row: Row) -> str:
 
 def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
     """Return one answer of the monitor's API."""
+    refuse_elsewhere("the monitor", mill)
     part = mill.part("monitor")
-    if part is None:
-        main = (mill.config.cluster.hosts or {}).get(main_broker(mill.config), "")
-        raise CommandError(
-            f"the monitor runs on the main host, {main}: type this command there", Exit.CONDITION
-        )
+    assert part is not None, "every main host has a monitor"
     return ask_monitor_at(part.address, path, TIMEOUT_S)
 
 

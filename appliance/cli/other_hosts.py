@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.cli import context
 from appliance.config.faults import ConfigFaults
-from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, main_broker, voters
+from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, has_other_parts, main_broker, voters
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
@@ -119,6 +119,16 @@ def state_in(status: PartStatus | None, number: int) -> HostState:
                 return HostState.AWAY
             return HostState.STOPPING if one["is_stopping"] else HostState.IN_SERVICE
     return HostState.ABSENT
+
+
+def refuse_elsewhere(what: str, mill: Mill) -> None:
+    """Raise CommandError if a part of the mill, `what`, is only on its main host, and this is
+    another one."""
+    if not has_other_parts(mill.config, mill.placement):
+        main = (mill.config.cluster.hosts or {})[main_broker(mill.config)]
+        raise CommandError(
+            f"{what} runs on the main host, {main}: type this command there", Exit.CONDITION
+        )
 
 
 def refuse_on_hosts(what: str, bootstrap: str | None = None) -> None:

@@ -1,12 +1,16 @@
 """`millrace user … --page`: the people who log in to the page."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from appliance.cli import context
 from appliance.cli.cluster import OutputFormat, confirm, emit
+from appliance.cli.other_hosts import refuse_elsewhere
+from appliance.config.faults import ConfigFaults
 from appliance.kafka.users import read_password
 from appliance.mill import page_logins
+from appliance.mill.home import Home
 from appliance.output import CommandError, Exit, tell
 from broker.controller.credentials import NAME_EXPECTED, USER_NAME
 from monitor.login.people import PageRole
@@ -17,8 +21,7 @@ ROLES = ", ".join(PageRole)
 def list_people(output: OutputFormat, as_json: bool) -> None:
     """Print the people with their roles."""
     rows = [
-        {"user": one.name, "role": str(one.role)}
-        for one in page_logins.people(context.home()).values()
+        {"user": one.name, "role": str(one.role)} for one in page_logins.people(_home()).values()
     ]
     emit("page-users/1", rows, output, as_json, heads=("user", "role"), nothing="no people")
 
@@ -29,7 +32,7 @@ def add_person(name: str, role: str | None, password_file: str | None, as_json: 
     if role not in list(PageRole):
         found = "no --role" if role is None else f"--role {role}"
         raise CommandError(f"found {found}, expected --role with one of {ROLES}", Exit.USAGE)
-    home = context.home()
+    home = _home()
     if name in page_logins.people(home):
         raise CommandError(_exists(name))
     person = page_logins.new_person(name, PageRole(role), read_password(name, password_file))
@@ -42,7 +45,7 @@ def add_person(name: str, role: str | None, password_file: str | None, as_json: 
 
 def change_password(name: str, password_file: str | None, as_json: bool) -> None:
     """Change a person's password. Raises CommandError."""
-    home = context.home()
+    home = _home()
     _existing(page_logins.people(home), name)
     password = read_password(name, password_file)
     with page_logins.changed_people(home) as people:
@@ -54,7 +57,7 @@ def change_password(name: str, password_file: str | None, as_json: bool) -> None
 
 def remove_person(name: str, yes: bool, as_json: bool) -> None:
     """Remove a person. Raises CommandError."""
-    home = context.home()
+    home = _home()
     people = page_logins.people(home)
     _existing(people, name)
     lines = [f"{name} will not be able to log in to the page, and open pages of {name} will end"]
@@ -64,6 +67,14 @@ def remove_person(name: str, yes: bool, as_json: bool) -> None:
     with page_logins.changed_people(home) as people:
         people.pop(name, None)
     _tell(f"{name} is removed from the page", name, "removed", as_json)
+
+
+def _home() -> Home:
+    """Return the folders of the mill. Raises CommandError if the page is on another host."""
+    # People can be added while the file has faults.
+    with suppress(ConfigFaults):
+        refuse_elsewhere("the page", context.mill_as_it_runs())
+    return context.home()
 
 
 def check_name(name: str) -> None:

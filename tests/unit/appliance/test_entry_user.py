@@ -17,6 +17,7 @@ from protocol.client.login import LoginRefused, LoginSettings
 from tests.unit.appliance.hosted import LOCAL, has_authority, home_of, joined, mill
 
 PASSWORD = "the-password-of-the-parts"
+DIAL = "appliance.supervisor.entry_user.Connection.open"
 
 
 class Brokers:
@@ -32,7 +33,7 @@ class Brokers:
         monkeypatch.setattr(entry_user, "set_password", self._write)
         monkeypatch.setattr(entry_user, "client_context", lambda settings: None)
         monkeypatch.setattr(entry_user, "ClientLogin", lambda settings, rng: settings)
-        monkeypatch.setattr(entry_user.Connection, "open", self._enter)
+        monkeypatch.setattr(DIAL, self._enter)
 
     def _cluster(self, address: str, **_: object) -> Any:
         self.dialled.append(address)
@@ -87,7 +88,7 @@ def test_the_password_is_written_once_into_a_new_cluster(tmp_path: Path, brokers
 def test_a_password_that_the_brokers_refuse_is_written_again(
     tmp_path: Path, brokers: Brokers
 ) -> None:
-    """Somebody has given the user another password, so the parts of all hosts are shut out."""
+    """An administrator has given the user another password, so no part can enter."""
     user = user_of(tmp_path)
     brokers.known["mill"] = "another"
     assert asyncio.run(user.check()) is False
@@ -104,7 +105,7 @@ def test_nothing_is_written_if_the_listener_does_not_answer(
     async def silent(*_: object, **__: object) -> None:
         raise BrokerUnreachable("no answer")
 
-    monkeypatch.setattr(entry_user.Connection, "open", silent)
+    monkeypatch.setattr(DIAL, silent)
     with pytest.raises(BrokerUnreachable):
         asyncio.run(user_of(tmp_path).check())
     assert brokers.written == []
@@ -135,7 +136,7 @@ def test_the_check_survives_a_missing_file(
         if len(waits) == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(entry_user.asyncio, "sleep", wait)
+    monkeypatch.setattr("appliance.supervisor.entry_user.asyncio.sleep", wait)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(user.keep())
     assert brokers.written == [("mill", PASSWORD)]

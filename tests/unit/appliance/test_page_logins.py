@@ -15,6 +15,7 @@ from appliance.mill import page_logins
 from appliance.mill.home import Home, find_home
 from appliance.mill.init import initialise
 from monitor.login.people import PageRole, fingerprint_of
+from tests.unit.appliance.hosted import TEXT, joined
 
 PASSWORD = "correct-horse-battery"
 OTHER = "another-horse-battery"
@@ -53,6 +54,17 @@ def test_a_person_is_added_changed_and_removed(
     assert changed.role is PageRole.OPERATOR and changed.password.matches(OTHER)
     assert main(["user", "remove", "ada", "--page", "--yes"]) == 0
     assert "ada is the last one" in capsys.readouterr().err
+    assert page_logins.people(home) == {}
+
+
+def test_people_are_added_where_the_page_is(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another host of the mill has no page, so no part reads its file."""
+    home.config_file.write_text(TEXT)
+    joined(home.folder, 2)
+    assert add(home, "ada", "--role", "operator") == 3
+    assert main(["user", "list", "--page"]) == 3
+    said = capsys.readouterr().err
+    assert "the page runs on the main host, mill-1.example.org: type this command there" in said
     assert page_logins.people(home) == {}
 
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -309,7 +310,8 @@ def test_no_text_of_a_file_becomes_a_key_of_the_configuration(machines: Machines
         with pytest.raises(JoinFileFault, match="another version"):
             parse_broker(encode_broker(BrokerFile(**{**fields, "main_host": host})))
     for name in ("certificate", "key", "ca"):
-        leaf = replace(found.leaf, **{name: "\ud800"})
+        damaged: dict[str, Any] = {name: "\ud800"}
+        leaf = replace(found.leaf, **damaged)
         with pytest.raises(JoinFileFault, match="another version"):
             parse_certificate(encode_certificate(leaf))
 
