@@ -1,7 +1,7 @@
 """The laws of the house. Each law is a function that takes a file and yields its violations.
 
-This module never reads the disk. `tests/house/test_laws.py` applies the laws to the tree, and
-`test_planted.py` tries every law on faults planted in made-up files.
+This module never reads the disk. `test_laws.py` applies the laws to the tree, and `test_planted.py`
+tries every law on faults planted in made-up files.
 """
 
 import ast

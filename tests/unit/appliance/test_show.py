@@ -72,7 +72,7 @@ def test_a_metric_that_is_not_counted_yet_is_said_to_be(monkeypatch: pytest.Monk
         raise pymysql.err.ProgrammingError(1146, "Table 'millrace.m' doesn't exist")
 
     monkeypatch.setattr(pymysql, "connect", refuse)
-    settings = dict.fromkeys(("host", "port", "user", "password", "database"), "x")
+    settings = {**dict.fromkeys(("host", "user", "password", "database"), "x"), "port": 1}
     with pytest.raises(NotCounted, match=r"the stream does not count m yet"):
         readings._from_mysql(settings, "m", "all")
 
