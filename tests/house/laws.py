@@ -230,8 +230,7 @@ _NOQA = re.compile(r"#\s*noqa(?!:\s*[A-Z])")
 
 
 def imports(of: Module) -> Iterator[tuple[int, str]]:
-    """Yield the line and full name of every imported module, including imports inside functions.
-    Relative imports become absolute."""
+    """Yield the line and absolute name of every imported module, also inside functions."""
     for node in ast.walk(of.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
