@@ -121,11 +121,7 @@ FLOORS = {
 GROUND_MODULES = {
     "appliance": {"errors", "healthz", "interrupts", "output"},
     "broker": {
-        "world",
-        "alarm",
-        "budget",
-        "timers",
-        "purgatory",
+        *("world", "alarm", "budget", "timers", "purgatory"),
         "config",
         "keys_text",
         "limit_keys",
