@@ -21,7 +21,8 @@ ROLES = ", ".join(PageRole)
 def list_people(output: OutputFormat, as_json: bool) -> None:
     """Print the people with their roles."""
     rows = [
-        {"user": one.name, "role": str(one.role)} for one in page_logins.people(_home()).values()
+        {"user": one.name, "role": str(one.role)}
+        for one in page_logins.people(home_of_page()).values()
     ]
     emit("page-users/1", rows, output, as_json, heads=("user", "role"), nothing="no people")
 
@@ -32,7 +33,7 @@ def add_person(name: str, role: str | None, password_file: str | None, as_json: 
     if role not in list(PageRole):
         found = "no --role" if role is None else f"--role {role}"
         raise CommandError(f"found {found}, expected --role with one of {ROLES}", Exit.USAGE)
-    home = _home()
+    home = home_of_page()
     if name in page_logins.people(home):
         raise CommandError(_exists(name))
     person = page_logins.new_person(name, PageRole(role), read_password(name, password_file))
@@ -45,7 +46,7 @@ def add_person(name: str, role: str | None, password_file: str | None, as_json: 
 
 def change_password(name: str, password_file: str | None, as_json: bool) -> None:
     """Change a person's password. Raises CommandError."""
-    home = _home()
+    home = home_of_page()
     _existing(page_logins.people(home), name)
     password = read_password(name, password_file)
     with page_logins.changed_people(home) as people:
@@ -57,7 +58,7 @@ def change_password(name: str, password_file: str | None, as_json: bool) -> None
 
 def remove_person(name: str, yes: bool, as_json: bool) -> None:
     """Remove a person. Raises CommandError."""
-    home = _home()
+    home = home_of_page()
     people = page_logins.people(home)
     _existing(people, name)
     lines = [f"{name} will not be able to log in to the page, and open pages of {name} will end"]
@@ -69,7 +70,7 @@ def remove_person(name: str, yes: bool, as_json: bool) -> None:
     _tell(f"{name} is removed from the page", name, "removed", as_json)
 
 
-def _home() -> Home:
+def home_of_page() -> Home:
     """Return the folders of the mill. Raises CommandError if the page is on another host."""
     # People can be added while the file has faults.
     with suppress(ConfigFaults):

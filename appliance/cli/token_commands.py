@@ -28,7 +28,7 @@ def add(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Create a token and print it. No other command shows it again."""
-    from appliance.cli.page_people import check_name
+    from appliance.cli.page_people import check_name, home_of_page
     from appliance.mill import page_logins
     from monitor.login.people import PageRole
 
@@ -42,7 +42,7 @@ def add(
         raise CommandError(f"--expires: {error}", Exit.USAGE) from error
     ends_at_ms = round(time.time() * 1000) + life_ms
     text, token = page_logins.new_token(name, PageRole.VIEWER, ends_at_ms)
-    with page_logins.changed_tokens(context.home()) as tokens:
+    with page_logins.changed_tokens(home_of_page()) as tokens:
         if name in tokens:
             raise CommandError(
                 f"token {name} already exists; `{context.typed(f'token remove {name}')}` removes it"
@@ -59,6 +59,7 @@ def add(
 @app.command("list")
 def list_tokens(output: OutputOption = OutputFormat.TABLE, as_json: JsonOption = False) -> None:
     """List the tokens, with their roles and ends."""
+    from appliance.cli.page_people import home_of_page
     from appliance.mill import page_logins
 
     now_ms = round(time.time() * 1000)
@@ -69,7 +70,7 @@ def list_tokens(output: OutputOption = OutputFormat.TABLE, as_json: JsonOption =
             "ends_at": None if one.ends_at_ms is None else utc_text(one.ends_at_ms),
             "state": "ended" if one.has_ended(now_ms) else "valid",
         }
-        for one in page_logins.tokens(context.home()).values()
+        for one in page_logins.tokens(home_of_page()).values()
     ]
     heads = ("name", "role", "ends_at", "state")
     emit("tokens/1", rows, output, as_json, heads=heads, nothing="no tokens")
@@ -78,9 +79,10 @@ def list_tokens(output: OutputOption = OutputFormat.TABLE, as_json: JsonOption =
 @app.command()
 def remove(name: NameArgument, yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
     """Remove a token; scripts that send it are refused at once."""
+    from appliance.cli.page_people import home_of_page
     from appliance.mill import page_logins
 
-    home = context.home()
+    home = home_of_page()
     if name not in page_logins.tokens(home):
         raise CommandError(f"there is no token {name}", Exit.NOT_FOUND)
     confirm([f"scripts that send the token {name} will be refused"], yes)

@@ -68,6 +68,17 @@ def test_people_are_added_where_the_page_is(home: Home, capsys: pytest.CaptureFi
     assert page_logins.people(home) == {}
 
 
+@pytest.mark.parametrize("command", [["add", "grafana"], ["list"], ["remove", "grafana", "--yes"]])
+def test_tokens_are_made_where_the_page_is(
+    home: Home, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    home.config_file.write_text(TEXT)
+    joined(home.folder, 2)
+    assert main(["token", *command]) == 3
+    assert "the page runs on the main host" in capsys.readouterr().err
+    assert page_logins.tokens(home) == {}
+
+
 def test_the_files_are_private_and_have_neither_password_nor_token(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
