@@ -130,7 +130,8 @@ class OrderForwarder:
             case CreateOwnTopic(name):
 
                 def made(response: CreateTopicsResponse) -> None:
-                    code = ErrorCode.of(response.topics[0].error_code)
+                    codes = [ErrorCode.of(topic.error_code) for topic in response.topics]
+                    code = codes[0] if codes else ErrorCode.UNKNOWN_SERVER_ERROR
                     is_there = code is ErrorCode.TOPIC_ALREADY_EXISTS
                     waiter.reply(ErrorCode.NONE if is_there else code)
 

@@ -176,6 +176,14 @@ def test_own_orders_take_an_unknown_error_code_too() -> None:
     assert scene.told == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
 
 
+def test_an_answer_without_the_topic_refuses_its_creation() -> None:
+    """An error in a callback of a link would end the broker."""
+    scene = Scene()
+    scene.give(CreateOwnTopic(OFFSETS_TOPIC))
+    scene.answer(CreateTopicsResponse(topics=[]), ApiKey.CREATE_TOPICS)
+    assert scene.told == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
 @pytest.mark.parametrize("key", FORWARDED, ids=lambda key: key.name)
 def test_no_order_loses_a_field_in_its_envelope(key: ApiKey) -> None:
     """Clients can use older versions than the envelope does, so no field of an older version may be
