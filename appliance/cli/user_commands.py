@@ -146,6 +146,7 @@ def remove(
         page_people.remove_person(name, yes, as_json)
         return
     from appliance.kafka import users
+    from appliance.mill.parts import local_entry, main_broker
 
     with_cluster(bootstrap, timeout, lambda cluster: users.existing(cluster, name))
     lines = [f"user {name} and its ACLs will be removed, and its connections will end"]
@@ -154,6 +155,9 @@ def remove(
             f"{name} is the user of the mill's own parts: they stop working until the main host has"
             " written the user again, within a minute"
         )
+        # The removal ends the connections of the user, so its answer comes by another listener.
+        mill = context.mill_as_it_runs()
+        bootstrap = local_entry(mill.config, mill.placement.broker or main_broker(mill.config))
     if with_cluster(bootstrap, timeout, lambda cluster: users.is_last_super_user(cluster, name)):
         lines.append(
             f"{name} is the last super user with a password: after their next start the brokers do"

@@ -171,6 +171,12 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
     )
 
 
+def local_entry(config: MillConfig, number: int) -> str:
+    """Return the address of a broker's listener HOST, which needs no login on the broker's own
+    machine."""
+    return f"{LOOPBACK}:{config.ports.host + number - 1}"
+
+
 def net_addresses(config: MillConfig) -> dict[int, str]:
     """Return `host:port` of the listener with logins of each broker, if they are on several
     hosts."""

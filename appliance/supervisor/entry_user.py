@@ -18,7 +18,7 @@ from appliance.config.load import load
 from appliance.errors import Failure
 from appliance.mill.home import Home
 from appliance.mill.init import ENTRY_PASSWORD, read_secret
-from appliance.mill.parts import ENTRY_MECHANISM, ENTRY_USER, LOOPBACK, main_broker
+from appliance.mill.parts import ENTRY_MECHANISM, ENTRY_USER, local_entry, main_broker
 from appliance.mill.settings import Mill
 from appliance.mill.tls_paths import client_trust
 from protocol.client.cluster import Cluster
@@ -125,7 +125,7 @@ class EntryUser:
         config = load(self._home.config_file, self._home.folder).config
         number, ports, hosts = main_broker(config), config.ports, config.cluster.hosts or {}
         return _Entry(
-            local=f"{LOOPBACK}:{ports.host + number - 1}",
+            local=local_entry(config, number),
             net=(hosts[number], ports.net + number - 1),
             ca=client_trust(self._home, config.network),
             password=read_secret(self._home, ENTRY_PASSWORD),
