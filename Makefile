@@ -21,7 +21,7 @@ down: ## stop the mill cleanly
 	@if [ -x $(VENV)/python ]; then ./millrace down; else echo "millrace: not set up, so nothing runs"; fi
 
 test: setup-dev ## set up what tests need and run them all (PYTEST="-k name" narrows)
-	@$(VENV)/python -m pytest tests -m "not slow" -n 3 --durations=20 --durations-min=5 $(PYTEST)
+	@$(VENV)/python -m pytest tests -m "not slow" -n 2 --durations=20 --durations-min=5 $(PYTEST)
 
 test-all: setup-dev ## the long form, hours; prints when each part of it last ran
 	@$(VENV)/python setup/test_all.py $(PARTS)
