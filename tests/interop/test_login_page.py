@@ -47,6 +47,17 @@ def path_of(chrome: Any) -> str:
     return str(chrome.execute_script("return location.pathname"))
 
 
+def shown(chrome: Any, selector: str) -> str:
+    """Return the text of an element; empty while the page does not have it."""
+    script = "return document.querySelector(arguments[0])?.innerText ?? ''"
+    return str(chrome.execute_script(script, selector))
+
+
+def focus(chrome: Any) -> str:
+    """Return the id of the element that has the focus."""
+    return str(chrome.execute_script("return document.activeElement?.id ?? ''"))
+
+
 def press(chrome: Any, *keys: str) -> None:
     """Type into the element that has the focus, as a person without a mouse does."""
     from selenium.webdriver.common.action_chains import ActionChains
@@ -71,9 +82,9 @@ def test_the_form_has_no_fault_for_assistive_technology(
 def test_a_person_logs_in_and_out_with_the_keyboard(chrome: Any, page: Served) -> None:
     show(chrome, page, "/topics")
     press(chrome, "ada", "\ue004", "wrong-horse-battery", "\ue007")
-    fault = chrome.find_element("css selector", "[role=alert]")
-    assert "The name or the password is wrong." in fault.text
-    assert chrome.switch_to.active_element.get_attribute("id") == "name"
+    wait_until(lambda: shown(chrome, "[role=alert]"), LIMIT_S, "the answer is shown")
+    assert "The name or the password is wrong." in shown(chrome, "[role=alert]")
+    wait_until(lambda: focus(chrome) == "name", LIMIT_S, "the name has the focus")
     assert axe.violations(chrome) == []
     show(chrome, page, "/login?next=/topics")
 
@@ -84,7 +95,7 @@ def test_a_person_logs_in_and_out_with_the_keyboard(chrome: Any, page: Served) -
 
     # After a wrong password the next login must wait a second.
     wait_until(logs_in, LIMIT_S, "ada is logged in")
-    assert "Signed in as ada" in chrome.find_element("css selector", ".who").text
+    wait_until(lambda: "Signed in as ada" in shown(chrome, ".who"), LIMIT_S, "the name is shown")
     assert axe.violations(chrome) == []
     chrome.find_element("css selector", ".who button").send_keys("\ue007")
     wait_until(lambda: path_of(chrome) == "/login", LIMIT_S, "ada is logged out")

@@ -178,7 +178,9 @@ def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
         # No supervisor runs here. The command must ask the brokers that listen all the same.
         home=SimpleNamespace(lock_file=Path("no such mill")),
         config=SimpleNamespace(
-            cluster=SimpleNamespace(bootstrap_servers=None, security=None, broker_ids=(1, 2, 3))
+            cluster=SimpleNamespace(
+                bootstrap_servers=None, security=None, hosts=None, broker_ids=(1, 2, 3)
+            )
         ),
         placement=None,
         parts=[
