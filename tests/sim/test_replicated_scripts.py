@@ -40,6 +40,7 @@ def test_whole_nodes_come_through(script: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("guard", CAUGHT_BY)
+@pytest.mark.interpreted
 def test_a_guard_that_is_taken_out_is_missed(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (GUARDS.get(guard) or CORE_GUARDS[guard])(monkeypatch)
     with pytest.raises(AssertionError):

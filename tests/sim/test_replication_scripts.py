@@ -43,6 +43,7 @@ def test_a_famous_bug_does_not_happen_here(script: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.interpreted
 def test_a_guard_that_is_taken_out_is_missed(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     GUARDS[guard](monkeypatch)
     with pytest.raises(AssertionError):

@@ -24,6 +24,7 @@ def test_transactions_come_through(script: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("guard", CAUGHT_BY)
+@pytest.mark.interpreted
 def test_a_guard_that_is_taken_out_is_missed(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     GUARDS[guard](monkeypatch)
     with pytest.raises(AssertionError):
