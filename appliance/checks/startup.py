@@ -299,7 +299,9 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
     if not configured or known is None:
         return
     voters = known.ids
-    if not any(stored_voters(_folder(mill, number)) for number in voters):
+    # A host has only the folder of its own broker, which can be a newcomer.
+    is_on_one_machine = mill.config.cluster.hosts is None
+    if is_on_one_machine and not any(stored_voters(_folder(mill, number)) for number in voters):
         yield Check(
             CheckLevel.FAILED,
             f"data folders below {mill.home.data}",

@@ -18,8 +18,9 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
-from appliance.cli.other_hosts import refuse_on_hosts
-from appliance.mill.parts import BROKER_PREFIX
+from appliance.cli.other_hosts import own_hosts, runs_elsewhere
+from appliance.mill.parts import BROKER_PREFIX, main_broker
+from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, counted, say
 
@@ -43,17 +44,18 @@ def replace_disk(
     from appliance.kafka import disk_replacement
     from appliance.kafka.disk_plan import refuse_replacement, steps_to_replace
 
-    refuse_on_hosts("broker replace-disk", bootstrap)
     state = with_cluster(bootstrap, timeout, lambda asked: disk_replacement.look(asked, broker))
     refuse_replacement(state)
     _refuse_full_folder(state, bootstrap)
     steps = steps_to_replace(state)
+    elsewhere = runs_elsewhere(broker, bootstrap)
+    there = "" if elsewhere is None else f" on {elsewhere}"
     nothing = (
         f"broker {broker} is in service with all its replicas. To exchange its disk, stop it first "
-        f"(`{context.typed(f'stop {BROKER_PREFIX}{broker}')}`)"
+        f"(`{context.typed(f'stop {BROKER_PREFIX}{broker}')}`{there})"
     )
     show_steps(steps, "broker-replace-disk/1", output, as_json, nothing=nothing)
-    lines = _remarks(state)
+    lines = [*_remarks(state), *_remarks_on_hosts(state, elsewhere)]
     if dry_run:
         say("\n".join([*lines, "nothing was changed"]))
         return
@@ -74,7 +76,7 @@ def _refuse_full_folder(state: "DiskState", bootstrap: str | None) -> None:
         return
     name = f"{BROKER_PREFIX}{state.node_id}"
     folder = context.home().part_data(name)
-    if state.vote is None or not folder.is_dir() or not any(folder.iterdir()):
+    if state.vote is None or is_empty_folder(context.home(), state.node_id):
         return
     raise CommandError(
         f"{folder} is not empty. If its data are whole, `./millrace start {name}` is enough. If "
@@ -102,6 +104,17 @@ def _remarks(state: "DiskState") -> list[str]:
     return lines
 
 
+def _remarks_on_hosts(state: "DiskState", elsewhere: str | None) -> list[str]:
+    """Return the sentences about the host of a broker that is away, if it is another host."""
+    if elsewhere is None or state.is_in_service or state.vote is None:
+        return []
+    return [
+        f"if the disk of broker {state.node_id} is whole, do not go on: start {elsewhere} again,"
+        " and type `./millrace up` there",
+        "once its vote is removed, its broker cannot come back with the old disk",
+    ]
+
+
 def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
     """Take the steps. Raises CommandError, also if a broker of another mill must be started."""
     from appliance.kafka.disk_replacement import DiskReplacement
@@ -112,9 +125,31 @@ def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
         if start is None:
             return
         say(str(start))
-        _start(broker, bootstrap)
+        if (host := runs_elsewhere(broker, bootstrap)) is None:
+            _start(broker, bootstrap)
+        else:
+            say(_what_to_type(broker, host))
         replacement.has_started = True
         with_cluster(bootstrap, timeout, replacement.proceed)
+
+
+def _what_to_type(broker: int, host: str) -> str:
+    """Return how the broker of another host is started with an empty disk."""
+    mill = context.mill_as_it_runs()
+    hosts, main = mill.config.cluster.hosts or {}, main_broker(mill.config)
+    if broker == main:
+        return (
+            f"on {host}: `./millrace broker replace-disk {broker}`. This command waits for the"
+            " broker"
+        )
+    return (
+        f"on {hosts[main]}: `./millrace enrol broker {broker}`, and copy the file to {host}, which"
+        f" can be a new machine with this name\n"
+        f"on {host}: `./millrace down` if the mill runs there, then `./millrace join"
+        f" broker-{broker}.join` and `./millrace up`\n"
+        f"this command waits for broker {broker}. Ctrl-C ends only the waiting; the same command"
+        " continues"
+    )
 
 
 def _start(broker: int, bootstrap: str | None) -> None:
@@ -124,6 +159,9 @@ def _start(broker: int, bootstrap: str | None) -> None:
     name, home = f"{BROKER_PREFIX}{broker}", context.home()
     is_ours = bootstrap is None and not context.in_containers() and lifecycle.is_running(home)
     if is_ours and any(one["part"] == name for one in lifecycle.snapshot(home)["parts"]):
+        if own_hosts(bootstrap) is not None:
+            # The folders of the other brokers, which show that the cluster exists, are elsewhere.
+            mark_newcomer(home, broker)
         start_part(name, START_TIMEOUT_S)
         return
     raise CommandError(

@@ -13,7 +13,7 @@ from appliance.machine.files import PRIVATE, write_atomically
 from appliance.output import CommandError, Exit, tell
 
 if TYPE_CHECKING:
-    from appliance.enrol.broker_file import BrokerCertificate
+    from appliance.enrol.broker_file import BrokerCertificate, BrokerFile
     from appliance.mill.settings import Mill
 
 
@@ -33,6 +33,7 @@ def broker(
     from appliance.mill.host_secrets import initialise_mill
     from appliance.mill.init import ENTRY_PASSWORD, LOGIN_SECRET, read_secret
     from appliance.mill.parts import BROKER_PREFIX, main_broker
+    from appliance.mill.voter_folders import newest_voters
     from protocol.status import VERSION
 
     mill, loaded = context.load_mill()
@@ -42,6 +43,8 @@ def broker(
     initialise_mill(mill.home, mill.config, mill.placement)
     make_needed(mill.home, mill.config, datetime.now(UTC))
     own = f"{BROKER_PREFIX}{main_broker(mill.config)}"
+    known = newest_voters(mill.home, (main_broker(mill.config),))
+    joins = known is not None and number not in known.ids
     root = loaded.document.root
     sections: dict[str, Any] = {name: root[name] for name in SECTIONS if root.get(name)}
     # The page, Redis and MySQL are on the main host alone.
@@ -53,6 +56,7 @@ def broker(
         login_secret=read_secret(mill.home, f"{own}/{LOGIN_SECRET}"),
         password=read_secret(mill.home, ENTRY_PASSWORD),
         sections=sections,
+        joins=joins,
     )
     content = encode_broker(found)
     if len(content) > JOIN_BYTES_MAX:
@@ -62,15 +66,30 @@ def broker(
             Exit.CONDITION,
         )
     path = write_private(out, f"broker-{number}.join", content)
-    text = (
-        f"wrote {path}, for one host: copy it to {hosts[number]} and type there\n"
-        f"  millrace join {path.name}\n"
-        "  ./millrace up\n"
-        "then delete it on both hosts: it has the key of the broker. If two hosts use it, the"
-        " cluster accepts only one of them at a time as the broker"
-    )
-    data = {"broker": number, "host": hosts[number], "file": str(path)}
+    text = _what_to_do(found, hosts[number], path, has_cluster=known is not None)
+    data = {"broker": number, "host": hosts[number], "file": str(path), "joins": joins}
     tell(text, "enrol-broker/1", data, as_json)
+
+
+def _what_to_do(file: "BrokerFile", host: str, path: Path, *, has_cluster: bool) -> str:
+    """Return what to do with a join file, and how the broker starts with it."""
+    number = file.leaf.broker
+    lines = [
+        f"wrote {path}, for one host: copy it to {host} and type there",
+        f"  millrace join {path.name}",
+        "  ./millrace up",
+        "then delete it on both hosts: it has the key of the broker. If two hosts use it, the"
+        " cluster accepts only one of them at a time as the broker",
+    ]
+    if file.joins:
+        lines.append(f"broker {number} starts there with an empty disk and joins the other brokers")
+    elif has_cluster:
+        lines.append(
+            f"broker {number} votes, and only with the disk that it has. If that disk or its host"
+            f" is lost, type `./millrace broker replace-disk {number}` first, and then this command"
+            " again"
+        )
+    return "\n".join(lines)
 
 
 def refuse_wrong_host(mill: "Mill", number: int) -> dict[int, str]:

@@ -11,6 +11,7 @@ from appliance.checks import hosts, startup
 from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
+from appliance.cli.hosts_left import controller_of, hosts_round
 from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.leaving import refuse_leaving_brokers
 from appliance.cli.needed import refuse_needed_broker
@@ -263,10 +264,20 @@ def _restart(part: str | None, force: bool, timeout: float, as_json: bool) -> No
 
 def _restart_in_turns(names: list[str], timeout: float, as_json: bool) -> None:
     began_s = time.monotonic()
+    mill = context.mill_as_it_runs()
+    others = hosts_round(mill)
+    for text in others.notes if others is not None else ():
+        say(f"millrace: {text}")
     rows = restart_in_turns(names, timeout)
     seconds = round(time.monotonic() - began_s, 1)
-    words = f"{', '.join(one['part'] for one in rows)}: restarted one after the other ({seconds} s)"
-    tell(words, "rolling-restart/1", {"elapsed_s": seconds, "parts": rows}, as_json)
+    lines = [
+        f"{', '.join(one['part'] for one in rows)}: restarted one after the other ({seconds} s)"
+    ]
+    data = {"elapsed_s": seconds, "parts": rows}
+    if others is not None:
+        lines += others.lines("./millrace restart --rolling", controller_of(mill))
+        data["brokers_left"] = others.left
+    tell("\n".join(lines), "rolling-restart/1", data, as_json)
 
 
 def restart_in_turns(names: list[str], timeout: float) -> list[dict[str, Any]]:

@@ -131,17 +131,31 @@ def refuse_elsewhere(what: str, mill: Mill) -> None:
         )
 
 
+def own_hosts(bootstrap: str | None = None) -> Mapping[int, str] | None:
+    """Return the hosts of this mill's brokers; None if they are on one machine, or if the command
+    names another cluster."""
+    if bootstrap is not None:
+        return None
+    try:
+        return context.mill_as_it_runs().config.cluster.hosts
+    except ConfigFaults:
+        # The command reports the faults if it needs the file.
+        return None
+
+
+def runs_elsewhere(broker: int, bootstrap: str | None) -> str | None:
+    """Return the host of a broker of this mill that runs on another host; None for other
+    brokers."""
+    hosts = own_hosts(bootstrap)
+    if hosts is None or broker == context.mill_as_it_runs().placement.broker:
+        return None
+    return hosts.get(broker)
+
+
 def refuse_on_hosts(what: str, bootstrap: str | None = None) -> None:
     """Raise CommandError for a command that is not offered yet if the brokers of this mill are on
     several hosts."""
-    if bootstrap is not None:
-        return
-    try:
-        hosts = context.mill_as_it_runs().config.cluster.hosts
-    except ConfigFaults:
-        # The command reports the faults if it needs the file.
-        return
-    if hosts is not None:
+    if own_hosts(bootstrap) is not None:
         raise CommandError(
             f"{what} is not offered yet for a mill whose brokers are on several hosts"
             " (cluster.hosts): nothing was changed",

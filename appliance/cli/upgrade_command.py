@@ -17,6 +17,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.help_lines import group_of_commands
+from appliance.cli.hosts_left import HostsRound, controller_of, hosts_round
 from appliance.cli.options import EnvelopeOption
 from appliance.mill.home import CODE
 from appliance.mill.parts import BROKER_PREFIX
@@ -68,23 +69,35 @@ def upgrade(
         )
     level = _checked(as_json)
     others = [name for name in OTHERS if name in names]
+    mill = context.mill_as_it_runs()
+    hosts = hosts_round(mill)
     if dry_run:
-        words = f"would restart, in this order: {', '.join([*brokers, *others])}"
-        tell(words, "upgrade/1", _data(level, 0.0, []), as_json)
+        words = [f"would restart, in this order: {', '.join([*brokers, *others])}"]
+        words += [] if hosts is None else hosts.lines("./millrace upgrade", controller_of(mill))
+        tell("\n".join(words), "upgrade/1", _data(level, 0.0, [], hosts), as_json)
         return
+    for text in hosts.notes if hosts is not None else ():
+        say(f"millrace: {text}")
     began_s = time.monotonic()
-    rows = _restart(brokers, others, math.inf if timeout is None else timeout)
+    alone = len(brokers) == 1 and hosts is None
+    rows = _restart(brokers, others, math.inf if timeout is None else timeout, alone=alone)
     seconds = round(time.monotonic() - began_s, 1)
-    words = f"{', '.join(row['part'] for row in rows)}: run {_installed()} ({seconds} s)"
-    tell("\n".join([words, *_next_steps()]), "upgrade/1", _data(level, seconds, rows), as_json)
+    words = [
+        f"{', '.join(row['part'] for row in rows)}: run {_installed()} ({seconds} s)",
+        *_next_steps(),
+        *([] if hosts is None else hosts.lines("./millrace upgrade", controller_of(mill))),
+    ]
+    tell("\n".join(words), "upgrade/1", _data(level, seconds, rows, hosts), as_json)
 
 
-def _restart(brokers: list[str], others: list[str], timeout: float) -> list[dict[str, Any]]:
+def _restart(
+    brokers: list[str], others: list[str], timeout: float, *, alone: bool
+) -> list[dict[str, Any]]:
+    """Restart the brokers, then the other parts. With `alone` the mill has one broker, so no other
+    broker can serve clients while it restarts."""
     # `upgrade finalize` must load in a container without Spark, which these commands need.
     from appliance.cli.mill_commands import UP_TIMEOUT_S, restart_in_turns, start_part
 
-    # If there is only one broker, no other broker can serve clients while it restarts.
-    alone = len(brokers) == 1
     rows = [start_part(brokers[0], UP_TIMEOUT_S)] if alone else restart_in_turns([], timeout)
     try:
         rows += [start_part(name, UP_TIMEOUT_S) for name in others]
@@ -130,7 +143,9 @@ def _checked(as_json: bool) -> int | None:
     return level
 
 
-def _data(level: int | None, seconds: float, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _data(
+    level: int | None, seconds: float, rows: list[dict[str, Any]], hosts: HostsRound | None
+) -> dict[str, Any]:
     from broker.metadata.features import SUPPORTED
 
     return {
@@ -140,6 +155,7 @@ def _data(level: int | None, seconds: float, rows: list[dict[str, Any]]) -> dict
         "supported": {"oldest": SUPPORTED.oldest, "newest": SUPPORTED.newest},
         "elapsed_s": seconds,
         "parts": rows,
+        **({} if hosts is None else {"brokers_left": hosts.left}),
     }
 
 

@@ -68,6 +68,9 @@ class BrokerFile:
     password: str = field(repr=False)
     """The password of the mill's own parts."""
     sections: Mapping[str, Any]
+    joins: bool = False
+    """True if the cluster exists and the broker does not vote in it, so it starts with an empty
+    disk as a newcomer."""
 
     @property
     def config_text(self) -> str:
@@ -101,6 +104,7 @@ def encode_broker(file: BrokerFile) -> str:
         "login_secret": file.login_secret,
         "password": file.password,
         "sections": dict(file.sections),
+        "joins": file.joins,
     }
     return seal(BROKER, JOIN_SENTENCE, fields)
 
@@ -119,6 +123,7 @@ def parse_broker(text: str) -> BrokerFile:
             login_secret=text_in(fields["login_secret"]),
             password=text_in(fields["password"]),
             sections=sections,
+            joins=fields.get("joins") is True,
         )
     except (KeyError, TypeError):
         raise of_another_version() from None

@@ -23,6 +23,7 @@ from appliance.mill.init import (
     read_meta_properties,
 )
 from appliance.mill.parts import BROKER_PREFIX, Placement, main_broker
+from appliance.mill.voter_folders import mark_newcomer
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit
 
@@ -144,7 +145,7 @@ def _different(found: MillConfig, wanted: MillConfig) -> list[str]:
 
 def write_files(home: Home, file: BrokerFile, *, with_config: bool) -> None:
     """Write the secrets and the certificate, then the configuration, then the record of the
-    host."""
+    host. A broker that joins an existing cluster also gets the mark of a newcomer."""
     part = f"{BROKER_PREFIX}{file.leaf.broker}"
     home.data.mkdir(parents=True, exist_ok=True)
     home.secrets.mkdir(exist_ok=True)
@@ -160,6 +161,8 @@ def write_files(home: Home, file: BrokerFile, *, with_config: bool) -> None:
     if with_config:
         home.config_file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(home.config_file, file.config_text.encode(), mode=PUBLIC)
+    if file.joins:
+        mark_newcomer(home, file.leaf.broker)
     write_record(home, HostRecord(file.leaf.cluster_id, file.leaf.broker))
 
 

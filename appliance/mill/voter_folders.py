@@ -11,6 +11,7 @@ from pathlib import Path
 
 from appliance.config.model import MillConfig
 from appliance.dump.folder import METADATA
+from appliance.machine.files import PRIVATE, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.parts import BROKER_PREFIX, broker_ids, first_voters
 from broker.cluster.snapshots import SnapshotFiles
@@ -18,6 +19,10 @@ from broker.config import BROKER_LISTENER
 from broker.quorum.snapshot import SnapshotId
 from broker.storage.disk import OsDisk
 from broker.storage.errors import DiskError
+
+NEWCOMER_MARK = "joins"
+"""The file in a broker's data folder that says: while this disk is empty, its broker joins the
+cluster that exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,31 @@ def joins_cluster(home: Home, config: MillConfig, number: int) -> bool:
 
     It joins if the other brokers have a cluster in which it is not a voter. If there is no cluster
     yet, the first brokers form one, and all others join it. The setting has no effect on a folder
-    that is not empty.
+    that is not empty. A host has no folders of brokers on other hosts, so there a mark says that
+    the cluster exists.
     """
     known = newest_voters(home, broker_ids(config))
-    voters = first_voters(config) if known is None else known.ids
-    return number not in voters
+    if known is None:
+        return number not in first_voters(config) or _newcomer_mark(home, number).exists()
+    return number not in known.ids
+
+
+def mark_newcomer(home: Home, number: int) -> None:
+    """Let a broker with an empty data folder join the cluster that exists.
+
+    The mark is in the data folder, so it is lost with the disk. A disk that is emptied later counts
+    as a lost voter again, and its broker does not start. The mark has no effect on other disks.
+    """
+    mark = _newcomer_mark(home, number)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(mark, b"", mode=PRIVATE)
+
+
+def is_empty_folder(home: Home, number: int) -> bool:
+    """Return True if a broker's data folder has nothing but the mark, or does not exist."""
+    mark = _newcomer_mark(home, number)
+    return not mark.parent.is_dir() or all(one == mark for one in mark.parent.iterdir())
+
+
+def _newcomer_mark(home: Home, number: int) -> Path:
+    return home.part_data(f"{BROKER_PREFIX}{number}") / NEWCOMER_MARK

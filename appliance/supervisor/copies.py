@@ -64,24 +64,30 @@ def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailab
 def copies_by(told: Iterable[Mapping[str, Any]]) -> ReplicaReport | None:
     """Return the report with the newest metadata in these answers; None if no broker is in
     service."""
-    known = [one for one in told if "copies" in one]
-    if not known:
+    newest = _newest(told)
+    if newest is None:
         return None
-    newest = max(known, key=lambda one: int(one["metadata_offset"]))["copies"]
+    found = newest["copies"]
     return ReplicaReport(
-        newest["not_in_sync"],
+        found["not_in_sync"],
         {
             f"{BROKER_PREFIX}{node_id}": NeededReplicas(one["count"], tuple(one["partitions"]))
-            for node_id, one in newest["needed"].items()
+            for node_id, one in found["needed"].items()
         },
     )
+
+
+def _newest(told: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    known = [one for one in told if "copies" in one]
+    return max(known, key=lambda one: int(one["metadata_offset"]), default=None)
 
 
 def readiness(addresses: Addresses) -> Readiness:
     """Return how many partitions are out of sync, and which part is the active controller.
 
-    The number is unknown unless all of these brokers have answered, because a broker that did not
-    answer can have newer metadata.
+    The number is unknown unless all of these brokers have answered and have a connection to the
+    controller, because other brokers can have newer metadata. It is unknown too while a voter is
+    out of service, also a voter on another host.
     """
     known = {}
     for part, one in statuses(addresses).items():
@@ -89,12 +95,32 @@ def readiness(addresses: Addresses) -> Readiness:
             return Readiness(None, f"the status of {part} ({one})")
         if "copies" not in one:
             return Readiness(None, f"{part}, which does not serve")
+        # Brokers of 1.0.0-rc1 do not report this. They are all on one machine.
+        if not one.get("is_current", True):
+            return Readiness(None, f"{part}, which has no connection to the controller")
         known[part] = one
-    found = copies_by(known.values())
-    if found is None:
+    newest = _newest(known.values())
+    if newest is None:
         return Readiness(None, "brokers")
+    if away := _away(newest):
+        return Readiness(None, ", ".join(away))
     active = [part for part, one in known.items() if one["is_controller"]]
-    return Readiness(found.not_in_sync, "", active[0] if len(active) == 1 else None)
+    controller = active[0] if len(active) == 1 else None
+    return Readiness(newest["copies"]["not_in_sync"], "", controller)
+
+
+def _away(details: Mapping[str, Any]) -> list[str]:
+    """Return the voters that are not in service, each with its state."""
+    voters = details.get("voters", ())
+    rows = {one["node_id"]: one for one in details.get("brokers", ())}
+    found = []
+    for number in sorted(voters):
+        row = rows.get(number)
+        if row is None or row["is_fenced"]:
+            found.append(f"{BROKER_PREFIX}{number}, which is out of service")
+        elif row["is_stopping"]:
+            found.append(f"{BROKER_PREFIX}{number}, which is stopping")
+    return found
 
 
 def copies(addresses: Addresses) -> ReplicaReport | None:

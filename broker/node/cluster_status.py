@@ -143,8 +143,13 @@ def copying_details(
     return {"count": len(copies), "queued": queued, "is_out_of_room": is_out_of_room}
 
 
-def membership_details(metadata: Metadata, node_id: int, config: BrokerConfig) -> dict[str, object]:
-    """Return the brokers of the cluster, this broker's registration, and the quorum's state."""
+def membership_details(
+    metadata: Metadata, node_id: int, config: BrokerConfig, ages_ms: Mapping[int, int]
+) -> dict[str, object]:
+    """Return the brokers of the cluster, this broker's registration, and the quorum's state.
+
+    `ages_ms` says for how long brokers are registered that registered after this process.
+    """
     quorum, image = metadata.quorum, metadata.image
     cordoned = cordoned_brokers(image, config)
     own = image.brokers.get(node_id)
@@ -162,6 +167,7 @@ def membership_details(metadata: Metadata, node_id: int, config: BrokerConfig) -
         "is_stopping": own is not None and own.is_stopping,
         "brokers": [
             _broker(one, image, is_cordoned=one.node_id in cordoned)
+            | {"registered_ago_ms": ages_ms.get(one.node_id)}
             for _, one in sorted(image.brokers.items())
         ],
         "quorum": _quorum(metadata),

@@ -15,6 +15,7 @@ from broker.cluster import moved_disk, quorum_state
 from broker.cluster.birth_driver import BirthDriver, Voters
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.duties import InlineJobs
+from broker.cluster.later_registrations import LaterRegistrations
 from broker.cluster.leader_watcher import LeaderWatcher
 from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.loader import Loader
@@ -114,6 +115,8 @@ class ClusterJoin:
         self.liveness: LivenessDriver | None = None
         """The watch over brokers while this node is the controller; None if it is configured
         alone."""
+        self.registrations: LaterRegistrations | None = None
+        """The brokers that registered after this process; None if it is configured alone."""
         self.leaving: ClusterLeave | None = None
         """The stop procedure; None for a broker that is configured alone."""
         self._listener = listener
@@ -192,12 +195,16 @@ class ClusterJoin:
             self.probes,
             self._world,
         )
+        request = self.registration()
         membership = self.membership = MembershipDriver(
-            self.registration(), self._listener, controller, liveness, self.peers, self._world
+            request, self._listener, controller, liveness, self.peers, self._world
         )
+        later = self.registrations = LaterRegistrations(config.node_id, request.incarnation_id)
 
         leaving = self.leaving = ClusterLeave(config.node_id, membership, driver, self._world)
-        metadata.join(orders, _ClusterMember(watcher, membership, leaving, orders, self._world))
+        metadata.join(
+            orders, _ClusterMember(watcher, membership, leaving, orders, later, self._world)
+        )
 
     def registration(self) -> BrokerRegistrationRequest:
         """Return the registration request of this process, with a new incarnation id."""
@@ -246,6 +253,7 @@ class _ClusterMember:
     membership: MembershipDriver
     leaving: ClusterLeave
     orders: OrderForwarder
+    registrations: LaterRegistrations
     world: World
 
     def role_changed(self, role: RoleChange) -> None:
@@ -258,3 +266,4 @@ class _ClusterMember:
 
     def image_moved(self, image: MetadataImage) -> None:
         self.membership.moved(image)
+        self.registrations.moved(image, self.world.clock.monotonic_ms())

@@ -182,7 +182,13 @@ class BrokerStatus:
         if metadata is None:
             return {"cluster_waits_for": joining.birth.waits_for}
         broker = self._broker
-        return membership_details(metadata, broker.config.node_id, broker.settings.config)
+        later, membership = joining.registrations, joining.membership
+        ages_ms = {} if later is None else later.ages_ms(broker.clock.monotonic_ms())
+        return {
+            **membership_details(metadata, broker.config.node_id, broker.settings.config, ages_ms),
+            # Without a connection to the controller, these details can be old.
+            "is_current": membership is None or membership.may_read,
+        }
 
     @property
     def _lived_ms(self) -> int:

@@ -6,13 +6,16 @@ All machines know the hosts by name: each command sees a file of names in place 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from appliance.config.model import BROKER_ID_MAX
 from appliance.machine.processes import read_record
+from appliance.operate import lifecycle
 from tests.e2e.mill import Result, TempMill, temp_mill
 from tests.harness.namespaces import Namespaces, ip, own_network
 from tests.harness.ports import free_ports
@@ -21,6 +24,8 @@ from tests.harness.wait import wait_until
 HOSTS = (1, 2, 3)
 STRANGER = 4
 """The network namespace of a machine that is not a host of the mill."""
+SPARE = 5
+"""The network namespace of a machine that can take the place of a host."""
 IN_SERVICE_S = 120.0
 
 
@@ -30,14 +35,35 @@ class HostedMill:
     def __init__(self, spaces: Namespaces, hosts: dict[int, TempMill], names: Path) -> None:
         self.spaces = spaces
         self.hosts = hosts
-        self.net = free_ports(len(HOSTS))
-        lines = [f"{spaces.host_of(one)} {self.name_of(one)}\n" for one in HOSTS]
-        names.write_text("".join(["127.0.0.1 localhost\n", *lines]))
+        self.net = free_ports(BROKER_ID_MAX)
+        self._spaces = {one: one for one in HOSTS}
+        """The network namespace of each host."""
+        self._names = names
+        self._write_names()
         bind = 'mount --bind "$0" /etc/hosts && exec "$@"'
         self.prefix = ("unshare", "--mount", "sh", "-c", bind, str(names))
         """The prefix of a command that lets it see the names of the hosts."""
         for mill in hosts.values():
             mill.prefix = self.prefix
+
+    def _write_names(self) -> None:
+        """Write the names of the hosts. The file stays the same, because processes have it bound
+        to their /etc/hosts."""
+        lines = [
+            f"{self.spaces.host_of(space)} {self.name_of(host)}\n"
+            for host, space in self._spaces.items()
+        ]
+        self._names.write_text("".join(["127.0.0.1 localhost\n", *lines]))
+
+    def inside(self, host: int) -> AbstractContextManager[None]:
+        """Let this thread make its sockets and processes on a host."""
+        return self.spaces.inside(self._spaces[host])
+
+    def moves_to(self, host: int, machine: TempMill, space: int) -> None:
+        """Let the name of a host lead to another machine."""
+        machine.prefix, machine.ports = self.prefix, self.main.ports
+        self.hosts[host], self._spaces[host] = machine, space
+        self._write_names()
 
     @staticmethod
     def name_of(host: int) -> str:
@@ -60,7 +86,7 @@ class HostedMill:
 
     def run(self, host: int, *words: str) -> Result:
         """Run one command on a host."""
-        with self.spaces.inside(host):
+        with self.inside(host):
             return self.hosts[host].run(*words)
 
     def joins(self, host: int, folder: Path) -> None:
@@ -74,7 +100,7 @@ class HostedMill:
         """Start all hosts at once, and wait for each."""
         begun = {}
         for host in HOSTS:
-            with self.spaces.inside(host):
+            with self.inside(host):
                 begun[host] = self.hosts[host].begin("up")
         found = {}
         # The main host waits for the others, so their failures are reported first.
@@ -97,10 +123,25 @@ class HostedMill:
         """Wait until `status` on a host says this of the others."""
         wait_until(lambda: self.others(host) == states, IN_SERVICE_S, f"{states} on host {host}")
 
+    def under_replicated(self) -> int:
+        """Return how many partitions have replicas that are not in sync."""
+        shown = self.run(1, "broker", "describe", "--json")
+        return int(json.loads(shown.out)["data"]["counts"]["under_replicated"])
+
     def kill_broker(self, host: int) -> None:
         """Send SIGKILL to the broker of a host."""
         record = read_record(self.hosts[host].home.part_record(f"broker-{host}"))
         assert record is not None and record.signal(signal.SIGKILL)
+
+    def lose(self, host: int) -> None:
+        """Send SIGKILL to everything on a host, and delete its folder."""
+        home = self.hosts[host].home
+        for path in (*home.run.glob("*.json"), home.pid_file):
+            if record := read_record(path):
+                record.signal(signal.SIGKILL, group=True)
+        # The kernel releases the supervisor's lock when the process is dead.
+        wait_until(lambda: not lifecycle.is_running(home), 30, f"host {host} is dead")
+        shutil.rmtree(home.folder)
 
     @contextmanager
     def cut_off(self, host: int) -> Iterator[None]:
@@ -117,7 +158,7 @@ def hosted_mill(folder: Path) -> Iterator[HostedMill]:
     """Yield a mill whose three hosts are stopped at the end of the test."""
     with ExitStack() as stack:
         stack.enter_context(own_network())
-        spaces = stack.enter_context(Namespaces((*HOSTS, STRANGER)))
+        spaces = stack.enter_context(Namespaces((*HOSTS, STRANGER, SPARE)))
         hosts: dict[int, TempMill] = {}
         for host in HOSTS:
             hosts[host] = stack.enter_context(temp_mill(folder / f"host-{host}"))

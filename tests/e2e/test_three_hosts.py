@@ -11,60 +11,25 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from appliance.machine.processes import read_record
 from tests.e2e.hosted_mill import HOSTS, STRANGER, HostedMill, hosted_mill
+from tests.e2e.hosted_scene import COUNTED_S, HostedScene
 from tests.e2e.joined_host import Host
 from tests.e2e.mill import SHIPPED
-from tests.e2e.reading import Reading
 from tests.harness.namespaces import can_be_made
 from tests.harness.port_scan import open_ports
 from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1_800)]
 
-COUNTED_S = 240.0
-LINE = '192.0.2.9 - - [28/Nov/2026:09:00:00 +0000] "GET /{} HTTP/1.1" 200 1 "-" "curl/8.5.0"\n'
-PER_FILE = 200
 PASSWORD = "correct-horse-battery"
 
 
-class Scene:
-    """The mill on three hosts, and how many lines were written."""
-
-    def __init__(self, mill: HostedMill, folder: Path) -> None:
-        self.mill = mill
-        self.folder = folder
-        self.written = 0
-        self._reading = Reading(mill.main)
-
-    def write(self, folder: Path | None = None) -> None:
-        """Write a file with lines on the main host, or into a folder of another one."""
-        to = self.mill.main.home.folder / "watched" / "access" if folder is None else folder
-        text = "".join(LINE.format(self.written + one) for one in range(PER_FILE))
-        (to / f"{self.written}.log").write_text(text)
-        self.written += PER_FILE
-
-    def counted(self) -> int:
-        with self.mill.spaces.inside(1):
-            return int(self._reading.redis("mill:requests_by_status:all").get("200", "0"))
-
-    def is_exact(self) -> None:
-        """Wait until every line is counted, and check that none is counted twice."""
-        wait_until(lambda: self.counted() >= self.written, COUNTED_S, f"{self.written} lines")
-        assert self.counted() == self.written
-        with self.mill.spaces.inside(1):
-            rows = self._reading.mysql(
-                "SELECT SUM(value) FROM windows WHERE metric = 'requests_by_status' AND size_s = 0"
-            )
-        assert int(rows[0][0]) == self.written
-
-
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedScene]:
     if not can_be_made():
         pytest.skip("network namespaces need root")
     folder = tmp_path_factory.mktemp("hosts")
@@ -87,10 +52,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         begun.communicate()
         told = mill.up()
         assert "millrace" in told[1].err
-        yield Scene(mill, folder)
+        yield HostedScene(mill, folder)
 
 
-def test_each_host_runs_its_parts_and_sees_the_brokers_of_the_others(scene: Scene) -> None:
+def test_each_host_runs_its_parts_and_sees_the_brokers_of_the_others(scene: HostedScene) -> None:
     mill = scene.mill
     with mill.spaces.inside(1):
         parts = set(mill.main.status())
@@ -106,7 +71,7 @@ def test_each_host_runs_its_parts_and_sees_the_brokers_of_the_others(scene: Scen
         assert f"broker-{host}  {mill.name_of(host)}" in shown.out + shown.err
 
 
-def test_lines_are_counted_and_commands_work_on_each_host(scene: Scene) -> None:
+def test_lines_are_counted_and_commands_work_on_each_host(scene: HostedScene) -> None:
     scene.write()
     scene.is_exact()
     for host in HOSTS:
@@ -114,7 +79,7 @@ def test_lines_are_counted_and_commands_work_on_each_host(scene: Scene) -> None:
         assert "logs.access" in {row["topic"] for row in found["data"]}
 
 
-def test_clients_of_the_local_listener_learn_that_a_leader_is_elsewhere(scene: Scene) -> None:
+def test_clients_of_the_local_listener_learn_that_a_leader_is_elsewhere(scene: HostedScene) -> None:
     """A broker names no address of another host's loopback. Metadata has the error
     LISTENER_NOT_FOUND for its leaders, and only this host's broker."""
     port = scene.mill.main.ports["host"]
@@ -124,7 +89,7 @@ def test_clients_of_the_local_listener_learn_that_a_leader_is_elsewhere(scene: S
     assert {rows[one]["address"] for one in (2, 3) if one in rows} == {None}
 
 
-def test_pitfall_40_other_machines_reach_two_ports_of_each_host(scene: Scene) -> None:
+def test_pitfall_40_other_machines_reach_two_ports_of_each_host(scene: HostedScene) -> None:
     mill = scene.mill
     with mill.spaces.inside(STRANGER):
         for host in HOSTS:
@@ -133,7 +98,7 @@ def test_pitfall_40_other_machines_reach_two_ports_of_each_host(scene: Scene) ->
 
 
 def test_pitfall_14_the_listener_of_the_brokers_gives_nothing_without_a_certificate(
-    scene: Scene,
+    scene: HostedScene,
 ) -> None:
     """A client gets no answer if it sends plain bytes, shows no certificate, or shows a certificate
     of another CA."""
@@ -163,7 +128,7 @@ def all_of(link: socket.socket) -> bytes:
     return bytes(found)
 
 
-def test_a_collector_of_another_machine_joins(scene: Scene) -> None:
+def test_a_collector_of_another_machine_joins(scene: HostedScene) -> None:
     mill, host = scene.mill, Host(scene.folder / "web-1")
     host.prefix = mill.prefix
     made = mill.run(1, "enrol", "collector", "web-1", "--out", str(scene.folder))
@@ -177,7 +142,9 @@ def test_a_collector_of_another_machine_joins(scene: Scene) -> None:
             scene.is_exact()
 
 
-def test_counts_stay_exact_while_a_broker_is_killed_and_a_host_is_cut_off(scene: Scene) -> None:
+def test_counts_stay_exact_while_a_broker_is_killed_and_a_host_is_cut_off(
+    scene: HostedScene,
+) -> None:
     mill = scene.mill
     mill.kill_broker(2)
     scene.write()
@@ -195,7 +162,7 @@ def test_counts_stay_exact_while_a_broker_is_killed_and_a_host_is_cut_off(scene:
     scene.is_exact()
 
 
-def test_a_host_that_was_away_catches_up(scene: Scene) -> None:
+def test_a_host_that_was_away_catches_up(scene: HostedScene) -> None:
     mill = scene.mill
     assert mill.run(3, "down").code == 0
     mill.wait_for(1, {2: "in service", 3: "out of service"})
@@ -203,15 +170,10 @@ def test_a_host_that_was_away_catches_up(scene: Scene) -> None:
     scene.is_exact()
     back = mill.run(3, "up")
     assert back.code == 0, back.err
-    wait_until(lambda: under_replicated(mill) == 0, COUNTED_S, "all replicas in sync")
+    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
 
 
-def under_replicated(mill: HostedMill) -> int:
-    shown = mill.run(1, "broker", "describe", "--json")
-    return int(json.loads(shown.out)["data"]["counts"]["under_replicated"])
-
-
-def test_the_user_of_the_parts_returns_after_it_was_removed(scene: Scene) -> None:
+def test_the_user_of_the_parts_returns_after_it_was_removed(scene: HostedScene) -> None:
     mill = scene.mill
     asked = mill.run(1, "user", "remove", "mill")
     assert asked.code == 2
@@ -222,7 +184,7 @@ def test_the_user_of_the_parts_returns_after_it_was_removed(scene: Scene) -> Non
     scene.is_exact()
 
 
-def test_an_administrator_is_added_on_any_host(scene: Scene) -> None:
+def test_an_administrator_is_added_on_any_host(scene: HostedScene) -> None:
     mill = scene.mill
     file = scene.folder / "password"
     file.write_text(PASSWORD)
@@ -231,7 +193,7 @@ def test_an_administrator_is_added_on_any_host(scene: Scene) -> None:
     assert "admin" in mill.run(1, "user", "list").out
 
 
-def test_a_new_certificate_is_used_without_a_restart(scene: Scene) -> None:
+def test_a_new_certificate_is_used_without_a_restart(scene: HostedScene) -> None:
     mill = scene.mill
     assert mill.run(2, "cert", "renew").code == 3
     with mill.spaces.inside(1):
@@ -256,6 +218,6 @@ def presented(mill: HostedMill) -> bytes:
         return link.getpeercert(binary_form=True) or b""
 
 
-def test_each_host_is_stopped_for_itself(scene: Scene) -> None:
+def test_each_host_is_stopped_for_itself(scene: HostedScene) -> None:
     for host in reversed(HOSTS):
         assert scene.mill.run(host, "down").code == 0

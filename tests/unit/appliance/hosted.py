@@ -1,11 +1,15 @@
 """A mill on three hosts, for unit tests: its file, its folders, and which host this machine is."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from appliance.config.load import load_text
 from appliance.mill.home import Home, find_home
 from appliance.mill.hosts import HostRecord, write_record
 from appliance.mill.settings import Mill
+from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, file_name
+from broker.quorum.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from protocol.types import Uuid
 
 HOSTS = {1: "mill-1.example.org", 2: "mill-2.example.org", 3: "mill-3.example.org"}
 STATED = "hosts: {1: mill-1.example.org, 2: mill-2.example.org, 3: mill-3.example.org}"
@@ -38,3 +42,14 @@ def has_authority(folder: Path) -> None:
 def mill(folder: Path, text: str = TEXT) -> Mill:
     home = home_of(folder)
     return Mill.of(home, load_text(text, "mill.yaml", folder, {}).config)
+
+
+def write_voters(home: Home, broker: int, addresses: Mapping[int, str]) -> None:
+    """Write the snapshot with the voters of the cluster into the folder of a broker."""
+    voters = VoterSet(
+        Voter(ReplicaKey(number, Uuid(int=number)), (Endpoint("BROKER", host, 29091),))
+        for number, host in addresses.items()
+    )
+    folder = home.part_data(f"broker-{broker}") / "__cluster_metadata-0"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file_name(BOOTSTRAP)).write_bytes(build_snapshot(BOOTSTRAP, voters, (), 0))

@@ -63,6 +63,41 @@ def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> No
     assert readiness(ADDRESSES) == Readiness(None, "the status of broker-1 (no answer within 2 s)")
 
 
+def with_voters(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the details of the only broker of a host, in a cluster of three voters."""
+    return {**told(7, 0), "voters": [1, 2, 3], "brokers": list(rows), **more}
+
+
+def row(number: int, *, fenced: bool = False, stopping: bool = False) -> dict[str, Any]:
+    return {"node_id": number, "is_fenced": fenced, "is_stopping": stopping}
+
+
+@pytest.mark.parametrize(
+    ("details", "found"),
+    [
+        (with_voters(row(1), row(2), row(3)), Readiness(0)),
+        (
+            with_voters(row(1), row(2), row(3, fenced=True)),
+            Readiness(None, "broker-3, which is out of service"),
+        ),
+        (
+            with_voters(row(1), row(2, stopping=True)),
+            Readiness(None, "broker-2, which is stopping, broker-3, which is out of service"),
+        ),
+        (
+            with_voters(row(1), row(2), row(3), is_current=False),
+            Readiness(None, "broker-1, which has no connection to the controller"),
+        ),
+    ],
+)
+def test_a_turn_waits_for_the_voters_of_other_hosts(
+    details: dict[str, Any], found: Readiness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host's supervisor asks its own broker only. That broker knows the others."""
+    monkeypatch.setattr(asked, "statuses", lambda addresses: {"broker-1": details})
+    assert readiness({"broker-1": ADDRESSES["broker-1"]}) == found
+
+
 class Mill:
     """The scripted status of the supervisor and the brokers, one report for each request."""
 

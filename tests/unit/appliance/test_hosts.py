@@ -16,9 +16,6 @@ from appliance.mill.init import InitError
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill, settings_for
 from broker.config import BrokerConfig
-from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, file_name
-from broker.quorum.voters import Endpoint, ReplicaKey, Voter, VoterSet
-from protocol.types import Uuid
 from tests.unit.appliance.hosted import (
     CLUSTER_ID,
     HOSTS,
@@ -28,6 +25,7 @@ from tests.unit.appliance.hosted import (
     home_of,
     joined,
     mill,
+    write_voters,
 )
 
 
@@ -246,20 +244,9 @@ def test_a_mill_of_one_machine_is_not_spread_over_hosts(tmp_path: Path) -> None:
     assert "puts that broker on mill-2.example.org" in check.found
 
 
-def write_voters(of: Mill, addresses: dict[int, str]) -> None:
-    """Write the snapshot with the voters of the cluster into the folder of broker 1."""
-    voters = VoterSet(
-        Voter(ReplicaKey(number, Uuid(int=number)), (Endpoint("BROKER", host, 29091),))
-        for number, host in addresses.items()
-    )
-    folder = of.home.part_data("broker-1") / "__cluster_metadata-0"
-    folder.mkdir(parents=True)
-    (folder / file_name(BOOTSTRAP)).write_bytes(build_snapshot(BOOTSTRAP, voters, (), 0))
-
-
 def test_the_hosts_of_a_cluster_do_not_change(tmp_path: Path) -> None:
     found = main_host(tmp_path)
-    write_voters(found, HOSTS)
+    write_voters(found.home, 1, HOSTS)
     assert hosts.refusals(found) == []
     check = refusal(mill(tmp_path, TEXT.replace("mill-3", "mill-9")))
     assert check.found == (
@@ -272,7 +259,7 @@ def test_the_hosts_of_a_cluster_do_not_change(tmp_path: Path) -> None:
 
 def test_a_cluster_of_one_machine_gets_no_hosts(tmp_path: Path) -> None:
     found = main_host(tmp_path)
-    write_voters(found, dict.fromkeys(HOSTS, "127.0.0.1"))
+    write_voters(found.home, 1, dict.fromkeys(HOSTS, "127.0.0.1"))
     assert "cannot be spread over hosts yet" in refusal(found).remedy
     assert hosts.refusals(mill(tmp_path, "cluster: {brokers: 3}")) == []
 
@@ -281,7 +268,7 @@ def test_names_like_those_of_one_machine_are_hosts(tmp_path: Path) -> None:
     """Without its hosts in the file, such a cluster is not started on one machine."""
     text = TEXT.replace("mill-", "broker-")
     found = main_host(tmp_path, text)
-    write_voters(found, dict(found.config.cluster.hosts or {}))
+    write_voters(found.home, 1, dict(found.config.cluster.hosts or {}))
     assert hosts.refusals(found) == []
     closed = mill(tmp_path, "cluster: {brokers: 3}")
     assert (

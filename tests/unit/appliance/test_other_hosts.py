@@ -109,7 +109,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     [
         ("broker", "add", "4"),
         ("broker", "remove", "3", "--yes"),
-        ("broker", "replace-disk", "3"),
         ("cluster", "grow"),
         ("backup", "copy"),
         ("restore", "copy"),

@@ -14,6 +14,7 @@ from appliance.operate import lifecycle
 from appliance.output import Exit
 from appliance.supervisor import control
 from tests.unit.appliance.fake_cluster import NODE_IDS, FakeCluster
+from tests.unit.appliance.hosted import TEXT, joined
 from tests.unit.appliance.test_commands import config, run
 
 BROKERS = ["broker-1", "broker-2", "broker-3"]
@@ -120,6 +121,27 @@ def test_ctrl_c_after_the_brokers_says_what_is_left(
     code, _, err = run(monkeypatch, tmp_path, "upgrade")
     assert code == Exit.INTERRUPTED
     assert any("`./millrace restart PART` restarts the others" in line for line in err)
+
+
+def test_the_only_broker_of_a_host_waits_for_its_turn(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers of the other hosts serve clients in the meantime, if all replicas are in sync."""
+    config(tmp_path, TEXT)
+    joined(tmp_path, 2)
+    mill = supervised(monkeypatch, ["broker-2"])
+    code, out, _ = run(monkeypatch, tmp_path, "upgrade", "--json")
+    assert code == 0
+    assert mill.asked == ["restart-in-turns"]
+    assert json.loads(out[0])["data"]["brokers_left"] == [1, 3]
+    code, _, err = run(monkeypatch, tmp_path, "upgrade")
+    assert err[-1] == (
+        "left: broker 1 on mill-1.example.org, then broker 3 on mill-3.example.org. Type there"
+        " `./millrace upgrade`, on one host after the other"
+    )
+    code, _, err = run(monkeypatch, tmp_path, "restart", "--rolling")
+    assert code == 0
+    assert "Type there `./millrace restart --rolling`" in err[-1]
 
 
 def test_a_lone_broker_takes_no_turns(

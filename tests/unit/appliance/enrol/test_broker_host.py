@@ -39,7 +39,16 @@ from appliance.mill.settings import settings_for
 from appliance.operate import lifecycle
 from appliance.output import CommandError
 from broker.config import BrokerConfig
-from tests.unit.appliance.hosted import HOSTS, LOCAL, OPEN, TEXT, home_of, joined, mill
+from tests.unit.appliance.hosted import (
+    HOSTS,
+    LOCAL,
+    OPEN,
+    TEXT,
+    home_of,
+    joined,
+    mill,
+    write_voters,
+)
 
 MORE = "topics: [{name: logs.a, partitions: 3}]\nports: {net: 9300}\n"
 
@@ -431,3 +440,18 @@ def test_own_files_of_the_listener_are_those_of_each_host(
     out = capsys.readouterr()
     assert "copy the files of network.tls into" in out.out + out.err
     assert (machines.homes[2].part_secrets("broker-2") / "tls.pem").exists()
+
+
+def test_a_broker_that_does_not_vote_any_more_joins_with_an_empty_disk(
+    machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The main host's disk knows the voters. A broker among them has its own disk or none."""
+    assert not parse_broker(machines.enrol(3).read_text()).joins
+    write_voters(machines.homes[1], 1, HOSTS)
+    assert not parse_broker(machines.enrol(3).read_text()).joins
+    assert "type `./millrace broker replace-disk 3` first" in capsys.readouterr().err
+    write_voters(machines.homes[1], 1, {one: HOSTS[one] for one in (1, 2)})
+    file = machines.enrol(3)
+    assert parse_broker(file.read_text()).joins
+    assert machines.run(3, "join", str(file)) == 0
+    assert settings_for(mill(machines.folder / "host-3"), "broker-3")["joins"] is True

@@ -1,0 +1,129 @@
+"""A mill on three hosts whose hosts change while it counts: a host is lost and replaced.
+
+The tests run in the order of this file, on one mill.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.e2e.hosted_mill import HOSTS, SPARE, HostedMill, hosted_mill
+from tests.e2e.hosted_scene import COUNTED_S, HostedScene
+from tests.e2e.mill import SHIPPED, temp_mill
+from tests.harness.namespaces import can_be_made
+from tests.harness.wait import wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(1_800)]
+
+REPLACED_S = 300.0
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedScene]:
+    if not can_be_made():
+        pytest.skip("network namespaces need root")
+    folder = tmp_path_factory.mktemp("hosts")
+    with hosted_mill(folder) as mill:
+        mill.write_config(SHIPPED.read_text())
+        for host in HOSTS[1:]:
+            mill.joins(host, folder)
+        mill.up()
+        yield HostedScene(mill, folder)
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[ExitStack]:
+    """Yield the stack of the machines that take the place of a host."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def until_it_says(process: subprocess.Popen[str], text: str) -> str:
+    """Read what a command says until it has said this."""
+    assert process.stderr is not None
+    said = ""
+    while text not in said:
+        line = process.stderr.readline()
+        assert line, f"the command ended without saying {text!r}: {said}"
+        said += line
+    return said
+
+
+def voters(mill: HostedMill) -> list[int]:
+    shown = mill.run(1, "broker", "describe", "--json")
+    assert shown.code == 0, shown.err
+    rows = json.loads(shown.out)["data"]["brokers"]
+    return [row["broker"] for row in rows if row["voter"]]
+
+
+def test_a_host_that_is_lost_is_replaced_by_a_new_machine(
+    scene: HostedScene, machines: ExitStack
+) -> None:
+    mill = scene.mill
+    scene.write()
+    scene.is_exact()
+    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    mill.lose(3)
+    mill.wait_for(1, {2: "in service", 3: "out of service"})
+    scene.write()
+
+    # A join file from before the replacement is for the disk that votes.
+    early = mill.run(1, "enrol", "broker", "3", "--out", str(scene.folder))
+    assert early.code == 0, early.err
+    assert "type `./millrace broker replace-disk 3` first" in early.err
+
+    planned = mill.run(2, "broker", "replace-disk", "3", "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "broker 3 copies" in planned.err
+    assert f"start {mill.name_of(3)} again, and type `./millrace up` there" in planned.err
+    assert "two brokers vote until it is whole" in planned.err
+    assert voters(mill) == [1, 2, 3]
+
+    # The command is killed once, and the same command continues on another host.
+    with mill.inside(1), mill.main.begin("broker", "replace-disk", "3", "--yes") as killed:
+        until_it_says(killed, "remove broker 3 from the voters")
+        killed.send_signal(signal.SIGKILL)
+    with mill.inside(2):
+        waiting = mill.hosts[2].begin("broker", "replace-disk", "3", "--yes")
+    said = until_it_says(waiting, "this command waits for broker 3")
+    assert f"on {mill.name_of(1)}: `./millrace enrol broker 3`" in said
+    assert f"on {mill.name_of(3)}: " in said and "`./millrace join broker-3.join`" in said
+    assert voters(mill) == [1, 2]
+
+    machine = machines.enter_context(temp_mill(scene.folder / "host-3-again"))
+    machine.home.config_file.unlink()
+    mill.moves_to(3, machine, SPARE)
+    mill.joins(3, scene.folder)
+    up = mill.run(3, "up")
+    assert up.code == 0, f"{up.err}\n{mill.ends(3)}"
+    _, err = waiting.communicate(timeout=REPLACED_S)
+    assert waiting.returncode == 0, f"{err}\n{mill.ends(3)}"
+    assert "broker 3 has all its replicas in sync again" in err
+    assert voters(mill) == [1, 2, 3]
+    assert mill.under_replicated() == 0
+    scene.write()
+    scene.is_exact()
+
+
+def test_the_new_disk_votes_and_its_host_restarts_like_any_other(scene: HostedScene) -> None:
+    mill = scene.mill
+    assert mill.run(3, "down").code == 0
+    back = mill.run(3, "up")
+    assert back.code == 0, f"{back.err}\n{mill.ends(3)}"
+    mill.wait_for(1, {2: "in service", 3: "in service"})
+    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    mill.kill_broker(2)
+    scene.write()
+    scene.is_exact()
+    mill.wait_for(3, {1: "in service", 2: "in service"})
+
+
+def test_each_host_is_stopped_at_the_end(scene: HostedScene) -> None:
+    for host in reversed(HOSTS):
+        assert scene.mill.run(host, "down").code == 0

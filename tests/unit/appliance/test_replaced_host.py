@@ -1,0 +1,138 @@
+"""A host that was lost: its broker starts on a new machine as a newcomer, and the command waits."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.checks import startup
+from appliance.checks.startup import CheckLevel
+from appliance.mill.settings import Mill, settings_for
+from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
+from protocol.security.cluster_security import ClusterEntry
+from protocol.types import Uuid
+from protocol.wire.schema import Message
+from tests.unit.appliance.fake_quorum import FakeQuorum
+from tests.unit.appliance.hosted import (
+    CLUSTER_ID,
+    HOSTS,
+    TEXT,
+    has_authority,
+    home_of,
+    joined,
+    mill,
+    write_voters,
+)
+from tests.unit.appliance.reassign_desk import Desk
+
+
+def host_of(folder: Path, broker: int) -> Mill:
+    """Return a host that has joined, with its secrets."""
+    joined(folder, broker)
+    secrets = home_of(folder).secrets
+    for name in (f"broker-{broker}/cluster_id", f"broker-{broker}/login_secret", "mill/password"):
+        (secrets / name).parent.mkdir(parents=True, exist_ok=True)
+        (secrets / name).write_text(CLUSTER_ID)
+    return mill(folder)
+
+
+def test_an_empty_disk_joins_only_if_it_was_marked(tmp_path: Path) -> None:
+    """Without the mark an empty disk of the first three counts for the birth of a cluster."""
+    found = host_of(tmp_path, 3)
+    assert settings_for(found, "broker-3")["joins"] is False
+    mark_newcomer(found.home, 3)
+    wanted = settings_for(found, "broker-3")
+    assert wanted["joins"] is True
+    assert sorted(wanted["voters"]) == ["1", "2", "3"]
+    assert is_empty_folder(found.home, 3)
+
+
+def test_the_mark_is_lost_with_the_disk(tmp_path: Path) -> None:
+    found = host_of(tmp_path, 3)
+    mark_newcomer(found.home, 3)
+    shutil.rmtree(found.home.part_data("broker-3"))
+    assert settings_for(found, "broker-3")["joins"] is False
+
+
+def test_the_mark_does_nothing_to_a_disk_that_votes(tmp_path: Path) -> None:
+    found = host_of(tmp_path, 3)
+    mark_newcomer(found.home, 3)
+    write_voters(found.home, 3, HOSTS)
+    assert settings_for(found, "broker-3")["joins"] is False
+    assert not is_empty_folder(found.home, 3)
+
+
+def test_a_newcomer_on_a_host_starts_again_before_it_votes(tmp_path: Path) -> None:
+    """The folders of the voters are on other hosts, so they are not missing here."""
+    found = host_of(tmp_path, 3)
+    write_voters(found.home, 3, {one: HOSTS[one] for one in (1, 2)})
+    failed = [one for one in startup.data_ownership(found) if one.level is CheckLevel.FAILED]
+    assert failed == []
+    assert settings_for(found, "broker-3")["joins"] is True
+
+
+@dataclass
+class ReturningBroker(FakeQuorum):
+    """Broker 3 returns with an empty disk when it was asked for often enough without its vote."""
+
+    returns_after: int = 3
+
+    def _quorum(self, request: Any) -> Message:
+        if 3 not in self.voters and 3 in self.fenced:
+            self.returns_after -= 1
+            if self.returns_after <= 0:
+                self.fenced = set()
+                self.brokers[3] = None
+                for one in self.partitions.values():
+                    one.in_sync = list(one.replicas)
+        return super()._quorum(request)
+
+
+@pytest.fixture
+def cluster() -> Iterator[ReturningBroker]:
+    """Three voters. Broker 3 is away, and its host was lost."""
+    voters = {one: Uuid(int=one) for one in (1, 2, 3)}
+    found = ReturningBroker(dict.fromkeys((1, 2)), voters=voters, fenced={3})
+    found.topic("logs", [1, 2, 3], [2, 3, 1])
+    for one in found.partitions.values():
+        one.in_sync = [broker for broker in one.replicas if broker != 3]
+    with found.serving():
+        yield found
+
+
+@pytest.fixture
+def host(
+    cluster: ReturningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Desk]:
+    """Yield a command line on the main host. The scripted cluster has no TLS."""
+    entry = ClusterEntry(cluster.address)
+    monkeypatch.setattr("appliance.cli.cluster.asked_cluster", lambda _: entry)
+    has_authority(tmp_path)
+    path = home_of(tmp_path).config_file
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    yield Desk(cluster, tmp_path, monkeypatch)
+
+
+def test_the_command_says_what_to_type_and_waits(cluster: ReturningBroker, host: Desk) -> None:
+    code, _, err = host.run_here("broker", "replace-disk", "3", "--yes")
+    assert code == 0, err
+    said = "\n".join(err)
+    assert "start mill-3.example.org again, and type `./millrace up` there" in said
+    assert "on mill-1.example.org: `./millrace enrol broker 3`" in said
+    assert "`./millrace join broker-3.join` and `./millrace up`" in said
+    assert said.index("remove broker 3 from the voters") < said.index("enrol broker 3")
+    assert said.index("enrol broker 3") < said.index("make broker 3 a voter")
+    assert err[-1] == "broker 3 has all its replicas in sync again"
+    assert sorted(cluster.voters) == [1, 2, 3]
+
+
+def test_the_plan_names_the_host(cluster: ReturningBroker, host: Desk) -> None:
+    code, _, err = host.run_here("broker", "replace-disk", "3", "--dry-run")
+    assert code == 0, err
+    assert "its broker cannot come back with the old disk" in "\n".join(err)
+    assert err[-1] == "nothing was changed"
+    assert sorted(cluster.voters) == [1, 2, 3]
