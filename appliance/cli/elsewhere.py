@@ -88,6 +88,11 @@ def _of_a_part(words: Sequence[str]) -> str | None:
             "this command needs the stream's container: run `docker compose run --rm "
             f"{mount}stream {typed}`"
         )
+    if names[0] == "cert" and not _has_authority():
+        return (
+            "this command needs the container with the key of the CA: run `docker compose run --rm"
+            f" init {typed}`"
+        )
     if names[:2] == ["collector", "once"] and not _has_positions():
         return (
             "this command needs the collector's container: run `docker compose stop "
@@ -95,6 +100,11 @@ def _of_a_part(words: Sequence[str]) -> str | None:
             "start collector`"
         )
     return None
+
+
+def _has_authority() -> bool:
+    """Return whether this container has the key of the CA. Only `init` has it."""
+    return os.access(context.home().authority_key.parent, os.W_OK)
 
 
 def _has_spark() -> bool:

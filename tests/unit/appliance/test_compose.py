@@ -15,6 +15,7 @@ from tests.house import tree
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OPEN: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.open.yml").read_text())
 RUNNING = {name: service for name, service in SERVICES.items() if name not in ("init", "cli")}
 
 
@@ -45,6 +46,30 @@ def test_a_container_that_is_not_asked_for_is_probed_where_it_says_so() -> None:
 def test_ports_are_published_on_loopback_only(name: str) -> None:
     for entry in SERVICES[name].get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", entry), entry
+
+
+def test_the_open_mill_publishes_the_listener_with_logins_and_nothing_else() -> None:
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
+    at = "${MILLRACE_LISTEN:-0.0.0.0}"
+    assert set(OPEN["services"]) == set(SERVICES) - {"redis", "mysql"}
+    for name, service in OPEN["services"].items():
+        assert service["environment"] == {"MILLRACE_PUBLISHED_KAFKA": f"{at}:{config.ports.net}"}
+        wanted = []
+        if name.startswith("broker-"):
+            port = config.ports.net + int(name.removeprefix("broker-")) - 1
+            wanted = [f"{at}:{port}:{port}"]
+        assert service.get("ports", []) == wanted
+        assert service.keys() <= {"environment", "ports"}
+
+
+def test_only_init_has_the_key_of_the_ca() -> None:
+    for name, service in SERVICES.items():
+        mounts = [one.split(":") for one in service.get("volumes", [])]
+        assert any(one[0] == "secrets-ca" for one in mounts) == (name == "init")
+        # The folder of the mill has the CA's certificate for clients.
+        assert [one[2:] for one in mounts if one[0] == "data"] == (
+            [[]] if name == "init" else [["ro"]] if name == "cli" else []
+        )
 
 
 def test_the_addresses_are_the_same_with_and_without_containers() -> None:
