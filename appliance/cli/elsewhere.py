@@ -16,12 +16,14 @@ from appliance.output import CommandError, Exit
 WITHOUT = {
     "backup": "in containers no part can pause another: docs/backup.md says what to do instead",
     "restore": "in containers each part has a volume: docs/backup.md says what to do instead",
-    "upgrade": "in containers compose restarts the parts: docs/upgrade.md says in which order",
+    "upgrade": "in containers compose restarts the parts: run `bin/compose-roll` on the host",
 }
 """Commands that cannot be used in containers."""
 
 ANYWHERE = ["upgrade", "finalize"]
 """The only subcommand of a command in `WITHOUT` that works in containers."""
+
+DRY_RUN = "--dry-run"
 
 OF_COMPOSE = {
     "up": "up -d --wait",
@@ -79,7 +81,8 @@ def _of_a_part(words: Sequence[str]) -> str | None:
     if {"-h", "--help"} & set(words):
         return None
     names = [word for word in words if not word.startswith("-")]
-    if names[0] in WITHOUT and names[:2] != ANYWHERE:
+    is_question = names[0] == "upgrade" and DRY_RUN in words
+    if names[0] in WITHOUT and names[:2] != ANYWHERE and not is_question:
         return WITHOUT[names[0]]
     typed = shlex.join(words)
     mount = OF_THE_STREAM.get(tuple(names[:2]))

@@ -41,6 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("stream recount m --from 7d", f"`{OF_THE_STREAM} stream recount m --from 7d`"),
         ("stream forget m", f"`{OF_THE_STREAM} stream forget m`"),
         ("stream purge --yes", f"`{OF_THE_STREAM} stream purge --yes`"),
+        ("upgrade", "`bin/compose-roll`"),
         ("cert renew", "`docker compose run --rm init cert renew`"),
         (
             "stream dry-run /mill/watched/a.log",
