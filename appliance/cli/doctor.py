@@ -36,7 +36,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
-from appliance.config.published import published_of
+from appliance.config.published import Published, published_of
 from appliance.launch import native
 from appliance.launch.servers import find_program
 from appliance.mill.home import Home
@@ -189,14 +189,14 @@ def _published(mill: Mill) -> Iterator[Check]:
 
 def _published_text() -> str:
     """Return where compose publishes ports, and what a firewall does not do."""
-    published = published_of(os.environ)
-    if published is None or published.kafka is None:
-        return "inside a container, published on loopback"
-    host, port = published.kafka
-    return (
-        f"inside a container, published on loopback, and NET at {bracketed(host)}, first port"
-        f" {port}. Rules of ufw do not close ports that Docker publishes"
-    )
+    published, found = published_of(os.environ), "inside a container, published on loopback"
+    if published is None or published == Published():
+        return found
+    if published.kafka is not None:
+        found += f", NET at {bracketed(published.kafka[0])} from port {published.kafka[1]} on"
+    if published.page is not None:
+        found += f", the page at {bracketed(published.page[0])}, port {published.page[1]}"
+    return f"{found}. Rules of ufw do not close ports that Docker publishes"
 
 
 def _server_versions() -> Iterator[Check]:

@@ -14,7 +14,7 @@ from appliance.config.hosts import check_hosts, refuse_hosts
 from appliance.config.links import check_links, check_sinks_tls
 from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import check_network, is_loopback
-from appliance.config.page import check_page, refuse_logins
+from appliance.config.page import check_logins, check_page
 from appliance.config.published import Published, check_published
 from appliance.config.replication import check_replication
 from appliance.config.runnable import check_archive, check_metrics
@@ -59,8 +59,9 @@ def check_all(
     if not _touch(wrong, (("sinks",),)):
         check_sinks_tls(config, document, home)
     if published is not None:
-        checks.append((partial(check_published, published=published), (("network",), ("ports",))))
-        checks.append((refuse_logins, (("monitor",),)))
+        sections = (("network",), ("ports",), ("monitor",))
+        checks.append((partial(check_published, published=published), sections))
+        checks.append((check_logins, (("network",), ("monitor",))))
         checks.append((refuse_hosts, (("cluster", "hosts"),)))
     else:
         checks.append((check_page, (("network",), ("monitor",))))

@@ -20,7 +20,7 @@ from appliance.config.faults import ConfigFault, ConfigFaults, Path
 from appliance.config.findings import finding
 from appliance.config.inputs import apply_overrides, file_named_by, file_reader, substitute
 from appliance.config.model import MillConfig
-from appliance.config.published import KAFKA_AT, Published, published_of
+from appliance.config.published import Published, WrongAddress, published_of
 from appliance.config.sound import FaultyConfig, sound_rest
 from stream.config.format_files import Format, FormatFault, load_formats, users_formats
 
@@ -110,9 +110,9 @@ def _published(environ: Mapping[str, str]) -> Published | None:
     """Return what compose publishes. Raises ConfigFaults."""
     try:
         return published_of(environ)
-    except ValueError as error:
+    except WrongAddress as error:
         found, _, expected = str(error).removeprefix("found ").partition(", expected ")
-        fault = ConfigFault("the environment", 0, 0, KAFKA_AT, found, expected)
+        fault = ConfigFault("the environment", 0, 0, error.variable, found, expected)
         raise ConfigFaults([fault]) from error
 
 

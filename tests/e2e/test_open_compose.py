@@ -6,7 +6,10 @@ network namespace beside the machine's own one, in which the container engine wo
 
 from __future__ import annotations
 
+import http.client
 import shutil
+import socket
+import ssl
 import subprocess
 import threading
 from collections import Counter
@@ -16,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.containers import Containers, counts, mill_in_containers
 from tests.e2e.mill import SHIPPED
@@ -34,10 +38,15 @@ NETS = [9192, 9193, 9194]
 COUNTED_S = 240.0
 LINE = '192.0.2.9 - - [28/Nov/2026:09:00:00 +0000] "GET /z HTTP/1.1" {} 1 "-" "curl/8.5.0"'
 SENT = Counter({"200": 40, "404": 7, "503": 3})
-NETWORK = f"""network: {{open: [kafka], listen: 0.0.0.0, names: [{NAME}], login: users}}
+PAGE = 8090
+KAFKA_OPEN = f"""network: {{open: [kafka], listen: 0.0.0.0, names: [{NAME}], login: users}}
 security: {{super_users: [admin]}}
 """
-ENVIRONMENT = "COMPOSE_FILE=docker-compose.yml:docker-compose.open.yml\n"
+ALL_OPEN = f"""{KAFKA_OPEN.replace("[kafka]", "[kafka, page]")}
+monitor: {{listen: "0.0.0.0:{PAGE}", login: users}}
+"""
+KAFKA_FILES = "COMPOSE_FILE=docker-compose.yml:docker-compose.open.yml\n"
+ALL_FILES = f"{KAFKA_FILES.strip()}:docker-compose.open-page.yml\n"
 
 
 @dataclass
@@ -97,6 +106,26 @@ class Scene:
         with self.spaces.inside(STRANGER):
             return open_ports(self.spaces.router_of(STRANGER))
 
+    def configure(self, network: str) -> None:
+        """Write the shipped configuration with these sections."""
+        shipped = yaml.safe_load(SHIPPED.read_text())
+        file = self.mill.folder / "configs" / "millrace.yaml"
+        file.write_text(yaml.safe_dump({**shipped, **yaml.safe_load(network)}))
+
+    def page(self, scheme: str) -> tuple[int, str | None]:
+        """Ask for the page from the other machine. Return the status, and where it leads."""
+        host = self.spaces.router_of(STRANGER)
+        with self.spaces.inside(STRANGER), socket.create_connection((host, PAGE), 20) as plain:
+            link = plain
+            if scheme == "https://":
+                context = ssl.create_default_context(cafile=str(self.mill.folder / "ca.pem"))
+                link = context.wrap_socket(plain, server_hostname=NAME)
+            answer = http.client.HTTPConnection(NAME, PAGE)
+            answer.sock = link
+            answer.request("GET", "/", headers={"Host": f"{NAME}:{PAGE}"})
+            found = answer.getresponse()
+            return found.status, found.getheader("Location")
+
     def kcat(self, *arguments: str, lines: str = "") -> str:
         """Run kcat as the user shop on the other machine, which knows the mill by its name."""
         folder = self.mill.folder
@@ -144,12 +173,11 @@ def test_a_mill_in_containers_is_opened_while_it_counts(scene: Scene) -> None:
     before = scene.reached()
     mill.compose("up", "--detach", "--wait")
     assert scene.reached() == before, "a closed mill is not reached"
-    file = mill.folder / "configs" / "millrace.yaml"
-    file.write_text(f"{NETWORK}{SHIPPED.read_text()}")
+    scene.configure(KAFKA_OPEN)
     refused = mill.attempt("up", "--detach", "--wait")
     assert refused.returncode != 0, "the second compose file is not used yet"
 
-    (mill.folder / ".env").write_text(ENVIRONMENT)
+    (mill.folder / ".env").write_text(KAFKA_FILES)
     with scene.dropping():
         said = scene.roll()
     restarted = [one.split()[1] for one in said if one.startswith("restarting ")]
@@ -172,5 +200,17 @@ def test_a_mill_in_containers_is_opened_while_it_counts(scene: Scene) -> None:
     assert join.startswith("millrace-join-")
     assert "broker-3" in mill.compose("run", "--rm", "-T", "init", "cert", "show")
     assert "Kafka with TLS and logins at 0.0.0.0, ports 9192, 9193, 9194" in mill.cli("doctor")
+
+    (mill.folder / ".env").write_text(ALL_FILES)
+    scene.configure(ALL_OPEN)
+    mill.compose(
+        *("run", "--rm", "-T", "cli", "user", "add", "ada", "--page", "--role", "operator"),
+        *("--password-file", "-"),
+        stdin=PASSWORD,
+    )
     with scene.dropping():
         scene.roll()
+    assert scene.reached() == sorted([*before, *NETS, PAGE])
+    assert scene.page("https://") == (303, "/login?next=/")
+    assert scene.page("http://")[0] == 400
+    assert "millrace-stream" in mill.cli("lag"), "commands need no login"

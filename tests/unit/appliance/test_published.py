@@ -18,12 +18,17 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import load_text
 from appliance.config.published import published_of
 from appliance.mill.certificates import make_needed
-from appliance.mill.home import Home
+from appliance.mill.home import Home, find_home
 from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.settings import Mill, broker_settings
 
 LOOPBACK = {"MILLRACE_PUBLISHED": "loopback"}
 OPENED = {**LOOPBACK, "MILLRACE_PUBLISHED_KAFKA": "0.0.0.0:9192"}
+PAGE_OPENED = {**LOOPBACK, "MILLRACE_PUBLISHED_PAGE": "0.0.0.0:8090"}
+PAGE = (
+    "network: {open: [page], names: [mill.example.org]}\n"
+    "monitor: {listen: '0.0.0.0:8090', login: users}\n"
+)
 NETWORK = "open: [kafka], listen: 0.0.0.0, names: [mill.example.org], login: users"
 TEXT = f"cluster: {{brokers: 3}}\nnetwork: {{{NETWORK}}}\nsecurity: {{super_users: [admin]}}\n"
 
@@ -43,7 +48,7 @@ def mill(folder: Path, text: str = TEXT, at: str = "0.0.0.0:9192") -> Mill:
 def test_without_the_override_nothing_is_opened() -> None:
     [fault] = faults_of(TEXT, LOOPBACK)
     assert "network.open[0]: found 'kafka'" in fault
-    assert "compose publishes on 127.0.0.1 only" in fault
+    assert "compose publishes it on 127.0.0.1 only" in fault
     assert "COMPOSE_FILE=docker-compose.yml:docker-compose.open.yml" in fault
 
 
@@ -60,8 +65,7 @@ def test_the_override_alone_opens_nothing() -> None:
         ("[mill.example.org]", "[localhost]", "a first name that clients on other machines"),
         ("[mill.example.org]", "[0.0.0.0]", "a host name or an IP address that clients can dial"),
         ("[admin]", "[]", "at least one user"),
-        ("[kafka]", "[kafka, page]", "[kafka]: no more is offered in containers yet"),
-        ("[kafka]", "[kafka, redis]", "[kafka]: no more is offered in containers yet"),
+        ("[kafka]", "[kafka, redis]", "kafka or page: no more is offered in containers yet"),
     ],
 )
 def test_every_condition_of_an_open_mill_holds_in_containers(
@@ -101,9 +105,50 @@ def test_the_port_is_the_same_inside_and_outside() -> None:
     assert "docker-compose.open.yml" in fault
 
 
-def test_an_address_without_a_port_is_a_fault() -> None:
-    [fault] = faults_of(TEXT, {**LOOPBACK, "MILLRACE_PUBLISHED_KAFKA": "0.0.0.0"})
-    assert fault.startswith("the environment: MILLRACE_PUBLISHED_KAFKA: found '0.0.0.0'")
+@pytest.mark.parametrize("variable", ["MILLRACE_PUBLISHED_KAFKA", "MILLRACE_PUBLISHED_PAGE"])
+def test_an_address_without_a_port_is_a_fault(variable: str) -> None:
+    [fault] = faults_of(TEXT, {**LOOPBACK, variable: "0.0.0.0"})
+    assert fault.startswith(f"the environment: {variable}: found '0.0.0.0', expected host:port")
+
+
+def test_the_page_is_opened_by_a_file_of_its_own() -> None:
+    load_text(PAGE, "mill.yaml", Path("/nowhere"), PAGE_OPENED)
+    [fault] = faults_of(PAGE, LOOPBACK)
+    assert "network.open[0]: found 'page'" in fault
+    assert "COMPOSE_FILE=docker-compose.yml:docker-compose.open-page.yml" in fault
+    both = f"{TEXT.replace('[kafka]', '[kafka, page]')}{PAGE.splitlines()[1]}\n"
+    load_text(both, "mill.yaml", Path("/nowhere"), {**OPENED, **PAGE_OPENED})
+    [fault] = faults_of(both, OPENED)
+    files = "docker-compose.yml:docker-compose.open.yml:docker-compose.open-page.yml"
+    assert f"COMPOSE_FILE={files} in the file .env" in fault
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("login: users", "login: null", "users, and then run"),
+        ("[mill.example.org]", "[]", "the names or addresses that browsers dial"),
+        ("[mill.example.org]", "[localhost]", "a name that browsers on other machines can dial"),
+        ("0.0.0.0:8090", "127.0.0.1:8090", "0.0.0.0, where compose publishes the ports"),
+        ("0.0.0.0:8090", "0.0.0.0:8099", "port 8090, which compose publishes"),
+        ("[page]", "[]", "page in this list; or start the mill without"),
+    ],
+)
+def test_a_published_page_has_https_and_a_login(old: str, new: str, expected: str) -> None:
+    assert any(expected in fault for fault in faults_of(PAGE.replace(old, new), PAGE_OPENED))
+
+
+def test_a_page_that_is_not_opened_is_never_published() -> None:
+    """Without `network.open: [page]` it would have neither HTTPS nor a login."""
+    [fault] = faults_of("", PAGE_OPENED)
+    assert "docker-compose.open-page.yml publishes the page at 0.0.0.0:8090" in fault
+
+
+def test_the_commands_reach_the_page_by_a_socket_in_the_monitors_volume(tmp_path: Path) -> None:
+    environ = {"MILLRACE_HOME": str(tmp_path)}
+    socket = find_home({**environ, **LOOPBACK}).monitor_socket
+    assert socket == tmp_path / "data" / "monitor" / "monitor.sock"
+    assert find_home(environ).monitor_socket == tmp_path / "data" / "monitor.sock"
 
 
 def test_outside_of_containers_the_variable_has_no_effect() -> None:
@@ -144,7 +189,8 @@ def test_status_and_doctor_say_what_is_open(tmp_path: Path) -> None:
     ("environ", "expected"),
     [
         (LOOPBACK, "inside a container, published on loopback"),
-        (OPENED, "NET at 0.0.0.0, first port 9192. Rules of ufw do not close ports"),
+        (OPENED, "NET at 0.0.0.0 from port 9192 on. Rules of ufw do not close ports"),
+        (PAGE_OPENED, "the page at 0.0.0.0, port 8090. Rules of ufw do not close ports"),
     ],
 )
 def test_doctor_says_where_compose_publishes(
