@@ -20,7 +20,8 @@ RUN set -eu; \
       install -d -o "$uid" -g mill -m 750 "/mill/data/$part"; \
       install -d -o "$uid" -g mill -m 700 "/mill/data/secrets/$part"; \
     done; \
-    install -d /mill/configs /mill/watched /mill/data/secrets/mysql /mill/data/secrets/redis
+    install -d /mill/configs /mill/watched /mill/data/secrets/mysql /mill/data/secrets/redis; \
+    install -d -m 700 /mill/data/secrets/ca
 
 FROM base AS packages
 COPY requirements/build.txt requirements/runtime.txt requirements/

@@ -1,7 +1,8 @@
 """The health check of containers: exits with code 0 if the part on this machine reports that it is
 healthy.
 
-It is run as a file, `python -I appliance/healthz.py PORT`. It imports as little as possible,
+It is run as a file, `python -I appliance/healthz.py PORT`, or with the path of a socket file
+instead of a port. It imports as little as possible,
 because containers run it every few seconds.
 """
 
@@ -12,12 +13,26 @@ TIMEOUT_S = 4.0
 ANSWER_BYTES_MAX = 16 * 1024
 
 
-def ask(port: int) -> tuple[bool, str]:
-    """Return whether `/healthz` on a port of the loopback answers with status 200, and the text of
-    the answer."""
+def connect(place: str) -> socket.socket:
+    """Connect to a port of the loopback, or to a socket file. Raises OSError."""
+    if not place.startswith("/"):
+        return socket.create_connection(("127.0.0.1", int(place)), timeout=TIMEOUT_S)
+    link = socket.socket(socket.AF_UNIX)
+    link.settimeout(TIMEOUT_S)
+    try:
+        link.connect(place)
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+def ask(place: str) -> tuple[bool, str]:
+    """Return whether `/healthz` at a port of the loopback or at a socket file answers with status
+    200, and the text of the answer."""
     answer = b""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
+        with connect(place) as connection:
             connection.sendall(
                 b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             )
@@ -32,6 +47,6 @@ def ask(port: int) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    is_healthy, reason = ask(int(sys.argv[1]))
+    is_healthy, reason = ask(sys.argv[1])
     sys.stdout.write(reason + "\n")
     sys.exit(0 if is_healthy else 1)

@@ -9,6 +9,7 @@ from appliance.cli import context
 from appliance.cli.broker_addition import add
 from appliance.cli.broker_disk import replace_disk
 from appliance.cli.broker_removal import remove
+from appliance.cli.broker_turns import turns
 from appliance.cli.cluster import (
     TIMEOUT_S,
     BootstrapOption,
@@ -31,6 +32,7 @@ app = group_of_commands("Brokers of the cluster.")
 app.command()(add)
 app.command()(remove)
 app.command("replace-disk")(replace_disk)
+app.command()(turns)
 
 
 @app.command("list")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.errors import NOT_RUNNING
-from appliance.mill.home import Home, find_home
+from appliance.mill.home import Home, find_home, is_container
 
 if TYPE_CHECKING:
     from appliance.config.load import LoadedConfig
@@ -28,7 +28,7 @@ def home() -> Home:
 
 def in_containers() -> bool:
     """Return whether the parts are containers. The compose file sets a variable in this case."""
-    return os.environ.get("MILLRACE_PUBLISHED") == "loopback"
+    return is_container(os.environ)
 
 
 def typed(words: str) -> str:

@@ -36,12 +36,14 @@ from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
 from appliance.config.faults import ConfigFaults
+from appliance.config.published import Published, published_of
 from appliance.launch import native
 from appliance.launch.servers import find_program
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, print_json, print_table
+from protocol.security.address import bracketed
 
 FLUSH_SAMPLES = 60
 FLUSH_P99_MS = 10.0
@@ -80,6 +82,7 @@ def _configuration(home: Home) -> Iterator[Check]:
     yield _spark_memory(mill)
     if mill.placement.in_containers:
         yield from _parts(*part_rows())
+        yield opened.check(mill)
         yield from growth.rows(mill)
         yield from topic_settings.rows(mill)
         yield from _from_monitor(mill)
@@ -181,7 +184,19 @@ def _published(mill: Mill) -> Iterator[Check]:
             "unset it; only the shipped compose file sets it",
         )
     else:
-        yield Check(CheckLevel.OK, "published ports", "inside a container, published on loopback")
+        yield Check(CheckLevel.OK, "published ports", _published_text())
+
+
+def _published_text() -> str:
+    """Return where compose publishes ports, and what a firewall does not do."""
+    published, found = published_of(os.environ), "inside a container, published on loopback"
+    if published is None or published == Published():
+        return found
+    if published.kafka is not None:
+        found += f", NET at {bracketed(published.kafka[0])} from port {published.kafka[1]} on"
+    if published.page is not None:
+        found += f", the page at {bracketed(published.page[0])}, port {published.page[1]}"
+    return f"{found}. Rules of ufw do not close ports that Docker publishes"
 
 
 def _server_versions() -> Iterator[Check]:

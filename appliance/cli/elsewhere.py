@@ -16,12 +16,14 @@ from appliance.output import CommandError, Exit
 WITHOUT = {
     "backup": "in containers no part can pause another: docs/backup.md says what to do instead",
     "restore": "in containers each part has a volume: docs/backup.md says what to do instead",
-    "upgrade": "in containers compose restarts the parts: docs/upgrade.md says in which order",
+    "upgrade": "in containers compose restarts the parts: run `bin/compose-roll` on the host",
 }
 """Commands that cannot be used in containers."""
 
 ANYWHERE = ["upgrade", "finalize"]
 """The only subcommand of a command in `WITHOUT` that works in containers."""
+
+DRY_RUN = "--dry-run"
 
 OF_COMPOSE = {
     "up": "up -d --wait",
@@ -79,7 +81,8 @@ def _of_a_part(words: Sequence[str]) -> str | None:
     if {"-h", "--help"} & set(words):
         return None
     names = [word for word in words if not word.startswith("-")]
-    if names[0] in WITHOUT and names[:2] != ANYWHERE:
+    is_question = names[0] == "upgrade" and DRY_RUN in words
+    if names[0] in WITHOUT and names[:2] != ANYWHERE and not is_question:
         return WITHOUT[names[0]]
     typed = shlex.join(words)
     mount = OF_THE_STREAM.get(tuple(names[:2]))
@@ -88,6 +91,11 @@ def _of_a_part(words: Sequence[str]) -> str | None:
             "this command needs the stream's container: run `docker compose run --rm "
             f"{mount}stream {typed}`"
         )
+    if names[0] == "cert" and not _has_authority():
+        return (
+            "this command needs the container with the key of the CA: run `docker compose run --rm"
+            f" init {typed}`"
+        )
     if names[:2] == ["collector", "once"] and not _has_positions():
         return (
             "this command needs the collector's container: run `docker compose stop "
@@ -95,6 +103,11 @@ def _of_a_part(words: Sequence[str]) -> str | None:
             "start collector`"
         )
     return None
+
+
+def _has_authority() -> bool:
+    """Return whether this container has the key of the CA. Only `init` has it."""
+    return os.access(context.home().authority_key.parent, os.W_OK)
 
 
 def _has_spark() -> bool:

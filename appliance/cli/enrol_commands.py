@@ -25,6 +25,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.errors import reason_of
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.output import CommandError, Exit, counted, say, tell
+from appliance.output import out as print_text
 from protocol.units import format_moment_ms, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 NAMES_MAX = 5_000
+STANDARD_OUTPUT = "-"
+"""The value of `--out` with which the join file is printed. A container has no folder of yours."""
 
 app = group_of_commands("Let other hosts in.")
 app.command()(broker)
@@ -69,7 +72,8 @@ def collector(
         Path | None, typer.Option("--from", help="A file with names, one a line; needs --out.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder for the join files; default: this one.")
+        Path | None,
+        typer.Option("--out", help="The folder for join files, or -: print it; default: this one."),
     ] = None,
     as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
@@ -78,7 +82,7 @@ def collector(
     from appliance.enrol import mill_side
 
     names = _names(name, names_from)
-    folder = _folder(out, names_from)
+    folder = _folder(out, names_from, as_json)
     asked = _asked(group, topic or (), topics or (), expires)
     mill = context.mill_as_it_runs()
     entry = mill_side.entry_of(mill.config, mill.home)
@@ -101,10 +105,14 @@ def collector(
         say(f"note: {note}")
 
 
-def _write(folder: Path, join: "JoinFile") -> str:
-    """Write a join file and return its path. Raises CommandError."""
+def _write(folder: Path | None, join: "JoinFile") -> str:
+    """Write a join file and return its path; print it if there is no folder. Raises
+    CommandError."""
     from appliance.enrol.join_file import encode
 
+    if folder is None:
+        print_text(encode(join).removesuffix("\n"))
+        return STANDARD_OUTPUT
     path = folder / f"{join.name}.join"
     try:
         write_atomically(path, encode(join).encode(), mode=PRIVATE)
@@ -118,6 +126,11 @@ def _write(folder: Path, join: "JoinFile") -> str:
 
 def _said(rows: list[Row]) -> str:
     ends = format_moment_ms(rows[0]["ends_ms"])
+    if rows[0]["file"] == STANDARD_OUTPUT:
+        return (
+            f"printed the join file of {rows[0]['name']}, valid once until {ends}: let no one else"
+            " read it. Copy it to the host and type there `millrace join FILE`"
+        )
     if len(rows) > 1:
         folder = Path(rows[0]["file"]).parent
         return (
@@ -169,8 +182,16 @@ def _listed(names_from: Path) -> dict[str, str]:
     return found
 
 
-def _folder(out: Path | None, names_from: Path | None) -> Path:
-    """Return the folder for the join files. Raises CommandError."""
+def _folder(out: Path | None, names_from: Path | None, as_json: bool) -> Path | None:
+    """Return the folder for the join files; None for standard output. Raises CommandError."""
+    if out is not None and str(out) == STANDARD_OUTPUT:
+        if names_from is not None or as_json:
+            raise CommandError(
+                f"--out {STANDARD_OUTPUT} prints one join file and nothing else, so it excludes"
+                " --from and --json",
+                Exit.USAGE,
+            )
+        return None
     if names_from is not None and out is None:
         raise CommandError("--from needs --out FOLDER, for the join files", Exit.USAGE)
     folder = Path.cwd() if out is None else out

@@ -39,6 +39,8 @@ NO_WAY_BACK = (
     "From then on brokers of an earlier version cannot join, and the way back is a backup."
 )
 
+_RESTART = {False: "`./millrace restart PART`", True: "`docker compose up -d PART`"}
+
 app = group_of_commands(
     "Restart the parts one after the other, so that they run the installed version."
 )
@@ -59,12 +61,12 @@ def upgrade(
     """
     if ctx.invoked_subcommand is not None:
         return
-    names = [one["part"] for one in lifecycle.snapshot(context.home())["parts"]]
+    names = _parts()
     brokers = [name for name in names if name.startswith(BROKER_PREFIX)]
     if not brokers:
         raise CommandError(
             "this mill uses another cluster, so there are no brokers to upgrade: "
-            "`./millrace restart PART` restarts a part",
+            f"{_RESTART[context.in_containers()]} restarts a part",
             Exit.CONDITION,
         )
     level = _checked(as_json)
@@ -88,6 +90,13 @@ def upgrade(
         *([] if hosts is None else hosts.lines("./millrace upgrade", controller_of(mill))),
     ]
     tell("\n".join(words), "upgrade/1", _data(level, seconds, rows, hosts), as_json)
+
+
+def _parts() -> list[str]:
+    """Return the parts of the mill that runs. In containers those of the configuration run."""
+    if context.in_containers():
+        return [one.name for one in context.mill_as_it_runs().parts]
+    return [one["part"] for one in lifecycle.snapshot(context.home())["parts"]]
 
 
 def _restart(

@@ -5,6 +5,7 @@ run, so that the user sees every fault.
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from appliance.config.collecting import check_sinks
 from appliance.config.document import Document
@@ -12,8 +13,9 @@ from appliance.config.faults import Path, did_you_mean, found_text
 from appliance.config.hosts import check_hosts, refuse_hosts
 from appliance.config.links import check_links, check_sinks_tls
 from appliance.config.model import BROKER_COUNTS, MillConfig
-from appliance.config.network import check_network, is_loopback, refuse_network
-from appliance.config.page import check_page, refuse_logins
+from appliance.config.network import check_network, is_loopback
+from appliance.config.page import check_logins, check_page
+from appliance.config.published import Published, check_published
 from appliance.config.replication import check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
@@ -28,13 +30,14 @@ def check_all(
     document: Document,
     *,
     home: str,
-    is_published: bool,
+    published: Published | None,
     wrong: Collection[Path] = (),
 ) -> None:
     """Append every fault between sections.
 
     Keys named in `wrong` already have faults and their values are missing. A check that needs such
     a key is skipped. A check that examines a list entry by entry still runs for the other entries.
+    `published` is what compose publishes; None if the parts are no containers.
     """
     checks: list[tuple[Callable[[MillConfig, Document], None], tuple[Path, ...]]] = [
         (_check_brokers, (("cluster",),)),
@@ -55,9 +58,10 @@ def check_all(
         check_links(config, document, home)
     if not _touch(wrong, (("sinks",),)):
         check_sinks_tls(config, document, home)
-    if is_published:
-        checks.append((refuse_network, (("network",),)))
-        checks.append((refuse_logins, (("monitor",),)))
+    if published is not None:
+        sections = (("network",), ("ports",), ("monitor",))
+        checks.append((partial(check_published, published=published), sections))
+        checks.append((check_logins, (("network",), ("monitor",))))
         checks.append((refuse_hosts, (("cluster", "hosts"),)))
     else:
         checks.append((check_page, (("network",), ("monitor",))))

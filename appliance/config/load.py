@@ -20,6 +20,7 @@ from appliance.config.faults import ConfigFault, ConfigFaults, Path
 from appliance.config.findings import finding
 from appliance.config.inputs import apply_overrides, file_named_by, file_reader, substitute
 from appliance.config.model import MillConfig
+from appliance.config.published import Published, WrongAddress, published_of
 from appliance.config.sound import FaultyConfig, sound_rest
 from stream.config.format_files import Format, FormatFault, load_formats, users_formats
 
@@ -97,13 +98,22 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
             document.add(path, found, expected, key=is_key)
         with users_formats(formats):
             config, wrong = without_faults(given)
-    is_published = environ.get("MILLRACE_PUBLISHED") == "loopback"
-    check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
+    check_all(config, document, home=str(home), published=_published(environ), wrong=wrong)
     if document.faults:
         with users_formats(formats):
             raise FaultyConfig(document, sound_rest(given, config, document.faulty))
     _note_password_file(config, references, home)
     return LoadedConfig(config, document, references, notes_on(config))
+
+
+def _published(environ: Mapping[str, str]) -> Published | None:
+    """Return what compose publishes. Raises ConfigFaults."""
+    try:
+        return published_of(environ)
+    except WrongAddress as error:
+        found, _, expected = str(error).removeprefix("found ").partition(", expected ")
+        fault = ConfigFault("the environment", 0, 0, error.variable, found, expected)
+        raise ConfigFaults([fault]) from error
 
 
 def _note_password_file(config: MillConfig, references: Mapping[Path, str], home: FilePath) -> None:

@@ -138,13 +138,3 @@ def _check_listen(config: MillConfig, document: Document) -> None:
             "a first name that clients on other machines can dial, such as mill.example.org: with"
             " this one they reach their own machine. This one may stand later in the list",
         )
-
-
-def refuse_network(config: MillConfig, document: Document) -> None:
-    """Append a fault if a mill in containers opens a listener with TLS.
-
-    A broker in a container listens on all of its addresses.
-    """
-    if config.network.open:
-        found = f"[{', '.join(config.network.open)}]"
-        document.add(("network", "open"), found, "[]: it is not offered in containers yet")

@@ -18,15 +18,14 @@ ADD_PERSON = "./millrace user add NAME --page --role operator"
 def check_page(config: MillConfig, document: Document) -> None:
     """Append the faults of the page's address and login."""
     _check_address(config, document)
+    check_logins(config, document)
+
+
+def check_logins(config: MillConfig, document: Document) -> None:
+    """Append the faults of the login and of an opened page. In containers the page's address is
+    that of the container."""
     _check_opened(config, document)
     _check_proxies(config, document)
-
-
-def refuse_logins(config: MillConfig, document: Document) -> None:
-    """Append a fault if a mill in containers has a login for the page."""
-    if config.monitor.login is not None:
-        expected = "null: it is not offered in containers yet"
-        document.add(("monitor", "login"), found_text(config.monitor.login), expected)
 
 
 def _check_address(config: MillConfig, document: Document) -> None:

@@ -1,9 +1,10 @@
 """The settings of one broker's process: its listeners, its files, and where the others are.
 
 A mill on one machine has the listeners HOST, MILL and, for several brokers, BROKER, all of them on
-the loopback, and NET if it is open. If the brokers are on several hosts, NET and BROKER are bound
-to `network.listen` on each host, MILL does not exist, and HOST has another name on each host: so a
-broker names no address of another host's loopback to a local client (decision 0225).
+the loopback, and NET if it is open. In containers all of them are bound to every address of the
+container. If the brokers are on several hosts, NET and BROKER are bound to `network.listen` on each
+host, MILL does not exist, and HOST has another name on each host: so a broker names no address of
+another host's loopback to a local client (decision 0225).
 """
 
 from typing import Any
@@ -85,8 +86,10 @@ def _listeners(
     if has_others:
         listeners["BROKER"] = _listener(bind, ports.broker + index, host)
     if network.opens_kafka:
-        advertised = network.names[0]
-        listeners["NET"] = _listener(network.listen, ports.net + index, advertised, net_protocol)
+        # A container has other addresses than its machine. Compose publishes this port at
+        # `network.listen` of the machine.
+        listen = bind if placement.in_containers else network.listen
+        listeners["NET"] = _listener(listen, ports.net + index, network.names[0], net_protocol)
     return listeners
 
 

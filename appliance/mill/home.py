@@ -11,6 +11,9 @@ from pathlib import Path
 
 CODE = Path(__file__).resolve().parents[2]
 
+PUBLISHED_VARIABLE = "MILLRACE_PUBLISHED"
+"""The variable by which a part knows that it is a container. Only the compose file sets it."""
+
 EDITED_VARIABLE = "MILLRACE_EDITED_CONFIG"
 """The variable that names, for a supervisor, the file that people edit. The supervisor's own
 configuration file is a copy of it."""
@@ -24,6 +27,7 @@ class Home:
     config_file: Path
     code: Path = CODE
     edited: Path | None = None
+    in_containers: bool = False
 
     @property
     def edited_config(self) -> Path:
@@ -77,8 +81,12 @@ class Home:
 
     @property
     def monitor_socket(self) -> Path:
-        """The monitor's socket for the mill's own commands, if the page needs a login."""
-        return self.data / "monitor.sock"
+        """The monitor's socket for the mill's own commands, if the page needs a login.
+
+        In containers it is in the monitor's volume, which the container of the commands sees.
+        """
+        folder = self.part_data("monitor") if self.in_containers else self.data
+        return folder / "monitor.sock"
 
     @property
     def pid_file(self) -> Path:
@@ -125,4 +133,14 @@ def find_home(environ: Mapping[str, str] | None = None, config: Path | None = No
     named = config or environ.get("MILLRACE_CONFIG")
     config_file = Path(named).absolute() if named else folder / "configs" / "millrace.yaml"
     edited = environ.get(EDITED_VARIABLE)
-    return Home(folder, config_file, edited=Path(edited) if edited else None)
+    return Home(
+        folder,
+        config_file,
+        edited=Path(edited) if edited else None,
+        in_containers=is_container(environ),
+    )
+
+
+def is_container(environ: Mapping[str, str]) -> bool:
+    """Return whether the parts are containers."""
+    return environ.get(PUBLISHED_VARIABLE) == "loopback"

@@ -19,7 +19,6 @@ from appliance.checks.certificates import ends
 from appliance.checks.startup import CheckLevel
 from appliance.cli import mill_commands
 from appliance.cli.app import main
-from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
 from appliance.machine.files import write_atomically
 from appliance.mill import certificates
@@ -490,9 +489,3 @@ def test_files_of_the_users_own_are_taken_from_the_mills_folder(home: Home) -> N
         "key": "/etc/mill.key",
         "ca": None,
     }
-
-
-def test_in_containers_nothing_is_opened(home: Home) -> None:
-    home.config_file.write_text("network: {open: [kafka], names: [localhost]}\n")
-    with pytest.raises(ConfigFaults, match="it is not offered in containers yet"):
-        load(home.config_file, home.folder, {"MILLRACE_PUBLISHED": "loopback"})

@@ -17,6 +17,22 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 RUNNING = {name: service for name, service in SERVICES.items() if name not in ("init", "cli")}
 
+AT = "${MILLRACE_LISTEN:-0.0.0.0}"
+"""The address at which the overriding files publish."""
+
+
+class Overriding(yaml.SafeLoader):
+    """Reads the tag with which compose replaces a list of another file."""
+
+
+Overriding.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+
+
+def override(name: str) -> dict[str, dict[str, Any]]:
+    """Return the services of a file that is used beside docker-compose.yml."""
+    found = yaml.load((ROOT / name).read_text(), Overriding)
+    return dict(found["services"])
+
 
 def test_the_services_are_the_parts_of_the_shipped_file() -> None:
     config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
@@ -45,6 +61,43 @@ def test_a_container_that_is_not_asked_for_is_probed_where_it_says_so() -> None:
 def test_ports_are_published_on_loopback_only(name: str) -> None:
     for entry in SERVICES[name].get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", entry), entry
+
+
+def test_the_open_mill_publishes_the_listener_with_logins_and_nothing_else() -> None:
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
+    services = override("docker-compose.open.yml")
+    assert set(services) == set(SERVICES) - {"redis", "mysql"}
+    for name, service in services.items():
+        assert service["environment"] == {"MILLRACE_PUBLISHED_KAFKA": f"{AT}:{config.ports.net}"}
+        wanted = []
+        if name.startswith("broker-"):
+            port = config.ports.net + int(name.removeprefix("broker-")) - 1
+            wanted = [f"{AT}:{port}:{port}"]
+        assert service.get("ports", []) == wanted
+        assert service.keys() <= {"environment", "ports"}
+
+
+def test_an_open_page_is_published_instead_of_that_on_loopback() -> None:
+    services = override("docker-compose.open-page.yml")
+    assert set(services) == set(SERVICES) - {"redis", "mysql"}
+    for service in services.values():
+        assert service["environment"] == {"MILLRACE_PUBLISHED_PAGE": f"{AT}:8090"}
+    assert services["monitor"]["ports"] == [f"{AT}:8090:8090"]
+    file = (ROOT / "docker-compose.open-page.yml").read_text()
+    assert "ports: !override" in file, "the port on loopback could not be published beside it"
+    # Its port speaks HTTPS, so the health check asks the socket.
+    assert services["monitor"]["healthcheck"]["test"][-1] == "/mill/data/monitor/monitor.sock"
+    assert not any("ports" in one for name, one in services.items() if name != "monitor")
+
+
+def test_only_init_has_the_key_of_the_ca() -> None:
+    for name, service in SERVICES.items():
+        mounts = [one.split(":") for one in service.get("volumes", [])]
+        assert any(one[0] == "secrets-ca" for one in mounts) == (name == "init")
+        # The folder of the mill has the CA's certificate for clients.
+        assert [one[2:] for one in mounts if one[0] == "data"] == (
+            [[]] if name == "init" else [["ro"]] if name == "cli" else []
+        )
 
 
 def test_the_addresses_are_the_same_with_and_without_containers() -> None:

@@ -41,6 +41,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("stream recount m --from 7d", f"`{OF_THE_STREAM} stream recount m --from 7d`"),
         ("stream forget m", f"`{OF_THE_STREAM} stream forget m`"),
         ("stream purge --yes", f"`{OF_THE_STREAM} stream purge --yes`"),
+        ("upgrade", "`bin/compose-roll`"),
+        ("cert renew", "`docker compose run --rm init cert renew`"),
         (
             "stream dry-run /mill/watched/a.log",
             "`docker compose run --rm -v ./watched:/mill/watched:ro stream stream dry-run"
@@ -72,6 +74,15 @@ def test_where_spark_is_the_file_is_checked(home: Path, monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "pyspark")
     code, _, err = run(monkeypatch, home, "config", "check")
     assert code == Exit.OK, err
+
+
+def test_the_container_with_the_key_of_the_ca_shows_certificates(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "data" / "secrets" / "ca").mkdir(parents=True)
+    code, _, err = run(monkeypatch, home, "cert", "show")
+    assert code == Exit.NOT_FOUND
+    assert "this mill has no certificates" in err[-1]
 
 
 def test_in_the_collector_s_own_container_all_is_read_once(

@@ -108,11 +108,6 @@ def test_pitfall_41_a_proxy_without_address_secret_or_groups_is_a_fault(
     assert not any("a-secret-of-the-proxy" in fault for fault in faults)
 
 
-def test_in_containers_a_login_is_refused() -> None:
-    [fault] = faults_of("monitor: {login: users}", {"MILLRACE_PUBLISHED": "loopback"})
-    assert "it is not offered in containers yet" in fault
-
-
 def test_without_a_person_the_mill_does_not_start(tmp_path: Path) -> None:
     found = mill(tmp_path, OPEN)
     [check] = startup.page_people(found)

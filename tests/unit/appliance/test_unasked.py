@@ -29,7 +29,7 @@ def test_a_broker_that_is_not_asked_for_waits(tmp_path: Path, how: signal.Signal
         text=True,
     )
     try:
-        wait_until(lambda: ask(port + 2)[0], DEADLINE_S, "it answers for its health")
+        wait_until(lambda: ask(str(port + 2))[0], DEADLINE_S, "it answers for its health")
         process.send_signal(how)
         _, said = process.communicate(timeout=DEADLINE_S)
     finally:

@@ -178,6 +178,24 @@ def test_a_mill_on_another_cluster_has_no_brokers_to_upgrade(
     assert "there are no brokers to upgrade" in err[-1]
 
 
+def test_in_containers_it_shows_the_levels_and_restarts_nothing(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`bin/compose-roll` asks for this before it restarts anything."""
+    config(tmp_path, "cluster: {brokers: 3}\nstream: {metrics: []}\n")
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    code, _, err = run(monkeypatch, tmp_path, "upgrade", "--dry-run")
+    assert code == Exit.OK
+    assert "broker-1: supports metadata.version 23 to 24" in err
+    assert (
+        err[-1] == "would restart, in this order: broker-1, broker-2, broker-3, collector, monitor"
+    )
+    cluster.level = 25
+    code, _, err = run(monkeypatch, tmp_path, "upgrade", "--dry-run")
+    assert code == Exit.CONDITION
+    assert "nothing was restarted" in err[-1]
+
+
 def test_finalize_asks_raises_the_level_and_says_so_again(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

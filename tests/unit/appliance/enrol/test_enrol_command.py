@@ -48,12 +48,15 @@ def test_a_fault_in_the_file_is_named(tmp_path: Path, text: str, reason: str) ->
         (["web-07", "--topics", ""], "the mill's own topics"),
         (["web-07", "--expires", "31d"], "--expires: found 31d, expected up to 30d"),
         (["web-07", "--expires", "0s"], "--expires: found 0s"),
+        (["--from", "names", "--out", "-"], "prints one join file and nothing else"),
+        (["web-07", "--out", "-", "--json"], "prints one join file and nothing else"),
     ],
 )
 def test_wrong_options_ask_no_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "names").write_text("web-1\n")
     code, _, err = run(monkeypatch, tmp_path, "enrol", "collector", *words)
     assert (code, reason in err[-1]) == (Exit.USAGE, True), err
 
@@ -66,3 +69,9 @@ def test_a_join_file_that_cannot_be_written_can_be_made_again(tmp_path: Path) ->
     ) as c:
         _write(tmp_path / "gone", join_file())
     assert CANARY not in str(c.value)
+
+
+def test_a_join_file_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """In containers no folder of yours is mounted."""
+    assert _write(None, join_file()) == "-"
+    assert parse(capsys.readouterr().out) == join_file()

@@ -1,0 +1,94 @@
+"""The mill in containers, from a copy of this tree, for tests with a container engine."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from appliance.machine.processes import port_is_free
+from appliance.mill.home import CODE
+from tests.e2e.test_up_counts import STATUSES
+from tests.house import tree
+
+PUBLISHED = (9092, 9093, 9094, 8090, 8091, 8092, 8093, 8094, 8095, 6380, 3307)
+PROJECT = "millrace-test"
+COMMAND_S = 1_800
+
+
+class Containers:
+    """A copy of this tree as in a fresh clone, and its containers in a separate compose project.
+
+    The copy has no `.cache`, and `build` uses no layer of an earlier build.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "COMPOSE_PROJECT_NAME": PROJECT}
+        for name in tree.files():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CODE / name, target)
+        for kind in ("access", "json", "text"):
+            (folder / "watched" / kind).mkdir(parents=True, exist_ok=True)
+        os.chmod(folder, 0o755)
+
+    def compose(self, *arguments: str, stdin: str = "") -> str:
+        """Run one compose command. Return its output."""
+        done = self.attempt(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr[-3_000:]
+        return done.stdout
+
+    def attempt(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run one compose command, which may fail."""
+        return subprocess.run(
+            ["docker", "compose", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+        )
+
+    def cli(self, *arguments: str) -> str:
+        """Run one command of the mill in the service `cli`. Return its output."""
+        return self.compose("run", "--rm", "-T", "cli", *arguments)
+
+    def build(self) -> None:
+        """Build both images without a cache, as the first `up` of a fresh clone does."""
+        self.compose("build", "--no-cache", "init", "stream")
+
+
+@contextmanager
+def mill_in_containers(folder: Path) -> Iterator[Containers]:
+    """Yield containers that are not started yet, and remove them and their volumes at the end. Skip
+    the test if it cannot run here."""
+    if shutil.which("docker") is None:
+        pytest.skip("there is no docker here")
+    probe = subprocess.run(["docker", "compose", "ps"], cwd=CODE, capture_output=True, timeout=60)
+    if probe.returncode != 0:
+        pytest.skip("docker compose does not work here")
+    taken = [port for port in PUBLISHED if not port_is_free("127.0.0.1", port)]
+    if taken:
+        pytest.skip(f"the mill's own ports are in use: {taken}")
+    made = Containers(folder)
+    try:
+        yield made
+    finally:
+        made.compose("down", "--volumes", "--timeout", "20")
+
+
+def counts() -> dict[str, str]:
+    """Return the number of counted access lines of each status, from Redis on the host."""
+    with redis.Redis(port=6380, decode_responses=True) as client:
+        return dict(client.hgetall("mill:requests_by_status:all"))
+
+
+def counted(times: int) -> bool:
+    """Return whether the shared log is counted this many times, and nothing else."""
+    return counts() == {status: str(count * times) for status, count in STATUSES.items()}
