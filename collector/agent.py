@@ -8,6 +8,7 @@ repeats these steps and keeps its open files, unless another collector uses the 
 
 import asyncio
 import logging
+import random
 import socket
 import uuid
 from collections.abc import Coroutine
@@ -32,7 +33,7 @@ from collector.send.outbox import SendQueues
 from collector.send.positions import Positions
 from collector.send.producer import Brokers
 from collector.send.rights import NotAllowed, transactional_id_of
-from collector.send.tenure import Tenure, start_wait
+from collector.send.tenure import Tenure, first_wait_ms, start_wait
 from collector.send.topic_maker import TopicMaker
 from collector.timing.clock import ForwardClock
 from collector.timing.rate import Rate
@@ -64,6 +65,7 @@ class Agent:
     ):
         section = settings.section
         self._wake = asyncio.Event()
+        self._rng = random.Random()
         self.settings = settings
         self.instance = instance
         self.clock = clock
@@ -269,9 +271,10 @@ class Agent:
 
     async def _take_over(self) -> bool:
         """Become the instance's only collector. Return False if the agent was stopped."""
-        backoff = start_wait(self.settings.section.group)
+        backoff = start_wait(self.settings.section, self._rng)
         since_ms = self.clock()
         self.lookout.hold()
+        await self._pause(first_wait_ms(self.settings.section, self._rng))
         while not self._stopping:
             try:
                 await self._stoppable(self._connect())

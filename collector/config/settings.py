@@ -30,6 +30,8 @@ CHECKSUM_BYTES = 64 << 20  # most bytes that one scan reads to find out if a fil
 RETRY_MS = (200, 5_000)
 # the same, with random waits, for the first contact of a collector that has a trust group
 GROUP_RETRY_MS = (200, 30_000)
+# the collectors of a group spread their first contacts over so many of their commit intervals
+SPREAD_INTERVALS = 2
 RESCAN_GAP_MS = 50  # shortest time between two scans that inotify events request
 # Sending.
 # the group of the stream; old lines wait for its progress while live lines arrive

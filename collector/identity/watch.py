@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from errno import EMFILE
 from pathlib import Path
 
 from watchdog.events import (
@@ -58,8 +59,10 @@ class Watch(FileSystemEventHandler):
         self.overflows = 0
         self._loop = loop
         self._on_change = on_change
-        self._inotify = _Inotify()
-        self._observer = BaseObserver(InotifyEmitter, inotify_fd=self._inotify)
+        self._kernel: tuple[_Inotify, BaseObserver] | None = None
+        """The inotify instance and its threads; None before the kernel has given one."""
+        self._refusal = ""
+        """The reason why the kernel has given no instance."""
         self._watches: dict[str, tuple[FileId, ObservedWatch]] = {}
         self._retry_at_ms: int | None = None
         self._lock = threading.Lock()
@@ -69,51 +72,73 @@ class Watch(FileSystemEventHandler):
         self._ear = _OverflowEar(self)
 
     def start(self) -> None:
-        """Start the threads. Nothing is watched before the first `sync`."""
+        """Listen to watchdog's messages. Nothing is watched before the first `sync`."""
         logging.getLogger("watchdog.observers").addHandler(self._ear)
-        self._inotify.start()
-        self._observer.start()
 
     def stop(self) -> None:
         """Stop the threads."""
         logging.getLogger("watchdog.observers").removeHandler(self._ear)
-        self._observer.stop()
-        self._observer.join()
-        self._inotify.stop()
-        self._inotify.join()
+        if self._kernel is not None:
+            inotify, observer = self._kernel
+            observer.stop()
+            observer.join()
+            inotify.stop()
+            inotify.join()
 
     def sync(self, folders: Mapping[str, tuple[FileId, bool]], now_ms: int) -> None:
         """Watch these folders: the identity of each, and whether to watch subfolders.
 
         If the kernel refused subfolders of a watched folder, the whole folder is tried again every
-        RETRY_MS.
+        RETRY_MS. If it refuses an inotify instance, nothing is watched until it gives one.
         """
-        refused = self._inotify.refused()
+        kernel = self._begun(now_ms)
+        if kernel is None:
+            self.problems = dict.fromkeys(folders, self._refusal)
+            return
+        inotify, observer = kernel
+        refused = inotify.refused()
         is_retried = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
         for path, (file, watch) in list(self._watches.items()):
             is_short = is_retried and bool(_at_or_below(path, refused))
             if path not in folders or folders[path][0] != file or is_short:
-                self._observer.unschedule(watch)
+                observer.unschedule(watch)
                 del self._watches[path]
         for path, (file, recursive) in folders.items():
             if path in self._watches:
                 continue
-            self._inotify.forget_below(path)
+            inotify.forget_below(path)
             try:
-                watch = self._observer.schedule(
+                watch = observer.schedule(
                     self, _entered(path), recursive=recursive, event_filter=_EVENTS
                 )
             except OSError:
-                # `_inotify.refused` reports this folder and the reason.
+                # `_Inotify.refused` reports this folder and the reason.
                 continue
             self._watches[path] = (file, watch)
-        refused = self._inotify.refused()
+        refused = inotify.refused()
         if not refused:
             self._retry_at_ms = None
         elif self._retry_at_ms is None or is_retried:
             self._retry_at_ms = now_ms + RETRY_MS
         found = {path: _problem(path, refused) for path in folders}
         self.problems = {path: text for path, text in found.items() if text is not None}
+
+    def _begun(self, now_ms: int) -> "tuple[_Inotify, BaseObserver] | None":
+        """Return the inotify instance, and start its threads if it is new; None if the kernel
+        refuses one. It is asked again every RETRY_MS."""
+        is_asked = self._retry_at_ms is None or now_ms >= self._retry_at_ms
+        if self._kernel is None and is_asked:
+            try:
+                inotify = _Inotify()
+            except OSError as error:
+                self._retry_at_ms = now_ms + RETRY_MS
+                self._refusal = _instance_text(error)
+                return None
+            self._retry_at_ms = None
+            self._kernel = inotify, BaseObserver(InotifyEmitter, inotify_fd=inotify)
+            for thread in self._kernel:
+                thread.start()
+        return self._kernel
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Collect the paths of an event, and wake the loop unless that was done already.
@@ -188,6 +213,12 @@ class _Inotify(InotifyFD):
         with self._refused_lock:
             for path in _at_or_below(root, self._refused):
                 del self._refused[path]
+
+
+def _instance_text(error: OSError) -> str:
+    """Return why the kernel gives no inotify instance, and what helps."""
+    reason = error.strerror or str(error)
+    return f"{reason}: raise fs.inotify.max_user_instances" if error.errno == EMFILE else reason
 
 
 def _entered(path: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from collector.send.position_topics import GROUP_PARTITIONS, group_partition, positions_topic
 from protocol.client.admin import Admin
-from protocol.client.cluster import Cluster
+from protocol.client.cluster import GENERAL, Cluster
 from protocol.client.errors import raise_for
 from protocol.client.fetch_core import IsolationLevel
 from protocol.client.fetcher import Fetcher
@@ -51,7 +51,11 @@ class PositionLog:
         """Return the keys and values of all committed position records below `ends`."""
         starts = await self._offsets(list(ends), EARLIEST_TIMESTAMP)
         open_ends = {tp: end for tp, end in ends.items() if starts[tp] < end}
-        fetcher = Fetcher(self._cluster, isolation_level=IsolationLevel.READ_COMMITTED)
+        # The records are there already, so a Fetch delays the other requests of a connection only
+        # for a moment. A separate connection would cost a TLS handshake and a login.
+        fetcher = Fetcher(
+            self._cluster, isolation_level=IsolationLevel.READ_COMMITTED, purpose=GENERAL
+        )
         fetcher.assign({tp: starts[tp] for tp in open_ends})
         found: list[tuple[bytes | None, bytes | None]] = []
         try:

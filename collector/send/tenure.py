@@ -10,7 +10,14 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable
 
-from collector.config.settings import CLAIM_WAIT_MS, FENCED_AGAIN_MS, GROUP_RETRY_MS, RETRY_MS
+from collector.config.settings import (
+    CLAIM_WAIT_MS,
+    FENCED_AGAIN_MS,
+    GROUP_RETRY_MS,
+    RETRY_MS,
+    SPREAD_INTERVALS,
+    CollectorSection,
+)
 from collector.send.claims import Claim
 from collector.send.positions import StoredPosition
 from collector.send.producer import Brokers
@@ -22,11 +29,26 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 
-def start_wait(group: str | None) -> DoublingWait:
+def first_wait_ms(section: CollectorSection, rng: random.Random) -> int:
+    """Return how long to wait before the first attempt to take over an instance.
+
+    Collectors of a group can start together, for example after a power failure. The interval of
+    their commits says how many they are, so the wait is a random part of twice this interval. A
+    start costs the brokers five milliseconds or more.
+    """
+    return 0 if section.group is None else rng.randint(0, _spread_ms(section))
+
+
+def start_wait(section: CollectorSection, rng: random.Random) -> DoublingWait:
     """Return the waits between attempts to take over an instance."""
-    if group is None:
+    if section.group is None:
         return DoublingWait(*RETRY_MS)
-    return DoublingWait(*GROUP_RETRY_MS, random.Random())
+    least_ms, most_ms = GROUP_RETRY_MS
+    return DoublingWait(least_ms, most_ms, rng, max(least_ms, _spread_ms(section)))
+
+
+def _spread_ms(section: CollectorSection) -> int:
+    return min(SPREAD_INTERVALS * section.commit_interval, GROUP_RETRY_MS[1])
 
 
 class Tenure:

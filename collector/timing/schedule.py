@@ -29,15 +29,23 @@ class DoublingWait:
     """Computes waiting times that double from a shortest to a longest one. It reads no clock.
 
     With `rng`, each wait is a random time between the shortest time and the doubled one. So many
-    collectors that failed together do not retry together.
+    collectors that failed together do not retry together. `first_ms` is the upper limit of the
+    first wait; None for the shortest time.
     """
 
-    __slots__ = ("_least_ms", "_most_ms", "_next_ms", "_rng")
+    __slots__ = ("_first_ms", "_least_ms", "_most_ms", "_next_ms", "_rng")
 
-    def __init__(self, least_ms: int, most_ms: int, rng: random.Random | None = None):
+    def __init__(
+        self,
+        least_ms: int,
+        most_ms: int,
+        rng: random.Random | None = None,
+        first_ms: int | None = None,
+    ):
         self._least_ms = least_ms
         self._most_ms = most_ms
-        self._next_ms = least_ms
+        self._first_ms = least_ms if first_ms is None else first_ms
+        self._next_ms = self._first_ms
         self._rng = rng
 
     def next_ms(self) -> int:
@@ -47,8 +55,8 @@ class DoublingWait:
         return wait if self._rng is None else self._rng.randint(self._least_ms, wait)
 
     def reset(self) -> None:
-        """Start again with the shortest waiting time, after a success."""
-        self._next_ms = self._least_ms
+        """Start again with the first waiting time, after a success."""
+        self._next_ms = self._first_ms
 
 
 class Schedule(Generic[Name, Place]):

@@ -306,8 +306,8 @@ class Cluster:
         return f"{name} {self._purposes}"
 
     async def release(self, purpose: str) -> None:
-        """Close the connections of a purpose."""
-        for key in [key for key in self._links if key[1] == purpose]:
+        """Close the connections of a purpose. Those for GENERAL stay, because others share them."""
+        for key in [key for key in self._links if key[1] == purpose != GENERAL]:
             await self._links.pop(key).close()
 
     # --- internals ----------------------------------------------------------------------------
@@ -321,8 +321,18 @@ class Cluster:
             raise ClientClosed("this client of the cluster is closed")
         link = self._links.get((node_id, purpose))
         if link is None:
-            link = self._links[node_id, purpose] = self._new_link(*self._addresses[node_id])
+            host, port = self._addresses[node_id]
+            link = self._adopted(host, port) if purpose == GENERAL else None
+            link = self._links[node_id, purpose] = link or self._new_link(host, port)
         return link
+
+    def _adopted(self, host: str, port: int) -> NodeLink | None:
+        """Return the bootstrap link to this address, because a broker needs no second login."""
+        for number, link in enumerate(self._bootstrap):
+            if (link.host, link.port) == (host, port):
+                self._bootstrap[number] = self._new_link(host, port)
+                return link
+        return None
 
     def _take(self, response: MetadataResponse, asked: Collection[str] | None) -> None:
         current = self._cache.apply(response, asked, self.now_ms())

@@ -1,8 +1,8 @@
 """Fetches records of partitions that the caller assigns.
 
-Only one Fetch request per leader is under way at a time, on separate connections. The next request
-is sent before `poll` returns, so fetching continues while the caller works. Responses to requests
-from before a `seek` are dropped.
+Only one Fetch request per leader is under way at a time, on connections of `purpose`. By default
+they are separate. The next request is sent before `poll` returns, so fetching continues while the
+caller works. Responses to requests from before a `seek` are dropped.
 """
 
 import asyncio
@@ -52,11 +52,12 @@ class Fetcher:
         partition_max_bytes: int = 1 << 20,
         verify_crc: bool = True,
         decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+        purpose: str | None = None,
     ) -> None:
         self.isolation_level = IsolationLevel(isolation_level)
         self.out_of_range = OutOfRange(out_of_range)
         self._cluster = cluster
-        self._purpose = cluster.new_purpose("fetch")
+        self._purpose = purpose or cluster.new_purpose("fetch")
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from protocol.client.cluster import Cluster, parse_bootstrap_servers
+from protocol.client.cluster import GENERAL, Cluster, parse_bootstrap_servers
 from protocol.client.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -275,6 +275,41 @@ def test_purposes_have_connections_of_their_own_and_give_them_back() -> None:
         assert cluster.ready_connection(1, purpose) is None
 
     with_one_node(test)
+
+
+def test_a_bootstrap_server_that_is_a_broker_needs_one_connection() -> None:
+    async def test(cluster: Cluster, script: Script1) -> None:
+        assert script.server is not None
+        await cluster.request(1, ListGroupsRequest())
+        await cluster.request(None, ListGroupsRequest())
+        assert script.server.connection_count == 1
+        assert cluster.ready_connection(1) is not None
+
+    with_one_node(test)
+
+
+def test_the_connections_of_short_requests_are_not_released() -> None:
+    async def test(cluster: Cluster, script: Script1) -> None:
+        connection = await cluster.connection(1)
+        await cluster.release(GENERAL)
+        assert not connection.is_closed
+
+    with_one_node(test)
+
+
+def test_a_broker_that_has_moved_leaves_the_bootstrap_server() -> None:
+    async def test(cluster: Cluster, server: ScriptedServer) -> None:
+        port = server.port
+        server.script = lambda request: metadata({1: port})
+        await cluster.start(10_000)
+        await cluster.connection(1)
+        port = free_port()
+        await cluster.metadata(refresh=True)
+        port = server.port
+        await cluster.metadata(refresh=True)
+        await cluster.connection(1)
+
+    with_cluster(lambda request: HANG, test)
 
 
 def test_what_a_node_that_has_moved_did_not_answer_may_be_sent_again() -> None:

@@ -1,6 +1,7 @@
 """The watch for changes in a real folder: it reports changed paths to the event loop."""
 
 import asyncio
+import errno
 import logging
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from watchdog.observers.inotify_c import InotifyFD
 
 from collector.identity.watch import RETRY_MS, Watch
 from collector.text.fingerprint import FileId
@@ -145,3 +147,39 @@ def test_a_watch_limit_that_is_reached_below_a_folder_is_told(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def refuse() -> int:
+    """Refuse an inotify instance, as watchdog does when the kernel has given all."""
+    raise OSError(errno.EMFILE, "inotify instance limit reached")
+
+
+def test_a_host_without_a_free_inotify_instance_is_watched_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many programs of one user can use up fs.inotify.max_user_instances, which is often 128."""
+
+    async def work(watch: Watch, ears: Ears) -> None:
+        watch.sync(folders(tmp_path), 0)
+        reason = "inotify instance limit reached: raise fs.inotify.max_user_instances"
+        assert watch.problems == {str(tmp_path): reason}
+        monkeypatch.undo()
+        watch.sync(folders(tmp_path), RETRY_MS - 1)
+        assert watch.problems
+        watch.sync(folders(tmp_path), RETRY_MS)
+        assert not watch.problems
+        (tmp_path / "a").write_text("x")
+        await ears.until(lambda: "a" in ears.paths)
+
+    monkeypatch.setattr(InotifyFD, "_create_inotify_fd", staticmethod(refuse))
+    watched(work)
+
+
+def test_a_watch_that_never_began_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(watch: Watch, ears: Ears) -> None:
+        watch.sync(folders(tmp_path), 0)
+
+    monkeypatch.setattr(InotifyFD, "_create_inotify_fd", staticmethod(refuse))
+    watched(work)
