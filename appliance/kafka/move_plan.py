@@ -214,28 +214,34 @@ class _ReplicaShifts:
 
     def of(self, draft: _Draft) -> Iterator[Shift]:
         """Yield the possible shifts of the replicas of one partition."""
-        for source in draft.members:
-            if source not in self._racks:
+        members, racks = draft.members, self._racks
+        used = Counter(racks[one] for one in members if one in racks)
+        for source in members:
+            if source not in racks:
                 continue
-            for target in self._racks:
-                if target not in draft.members and self._keeps_racks(draft.members, source, target):
+            for target in racks:
+                if target not in members and self._keeps_racks(used, len(members), source, target):
                     copies = (target not in draft.copied) - (source not in draft.copied)
-                    yield source, target, COPY_COST * copies + (source == draft.members[0])
+                    yield source, target, COPY_COST * copies + (source == members[0])
 
     def shift(self, draft: _Draft, source: int, target: int) -> None:
         """Move one replica."""
         draft.members[draft.members.index(source)] = target
 
-    def _keeps_racks(self, members: Sequence[int], source: int, target: int) -> bool:
-        racks = self._racks
-        if racks[source] == racks[target]:
+    def _keeps_racks(
+        self, used: Counter[str | None], count: int, source: int, target: int
+    ) -> bool:
+        """Return True if the shift of one of `count` replicas uses no fewer racks, and fills no
+        rack beyond the fullest one or beyond an equal share.
+
+        `used` has the number of replicas on each rack before the shift.
+        """
+        left, filled = self._racks[source], self._racks[target]
+        if left == filled:
             return True
-        before = Counter(racks[one] for one in members if one in racks)
-        after = before.copy()
-        after[racks[source]] -= 1
-        after[racks[target]] += 1
-        share = -(-len(members) // self._rack_count)
-        return len(+after) >= len(before) and max(after.values()) <= max(*before.values(), share)
+        is_lost = used[left] == 1 and used[filled] > 0
+        share = -(-count // self._rack_count)
+        return not is_lost and used[filled] < max(*used.values(), share)
 
 
 class _LeaderShifts:

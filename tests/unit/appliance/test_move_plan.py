@@ -1,6 +1,7 @@
 """The smallest plan of moves (P8): it moves as few replicas as possible and keeps leaders. A second
 plan after it has no moves."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -20,6 +21,8 @@ from protocol.types import TopicPartition
 from tests.harness.seed import seeded
 
 RANDOM_COUNT = 20_000
+RANDOM_PARTS = int(os.environ.get("MILLRACE_PLAN_PARTS", "1"))
+"""The number of parts of RANDOM_COUNT pairs of plans each. 50 parts are a million."""
 
 
 def topic(
@@ -243,8 +246,9 @@ def test_p8_random_topics() -> None:
 
 
 @pytest.mark.slow
-def test_p8_many_random_topics() -> None:
-    chance = seeded("many plans")
+@pytest.mark.parametrize("part", range(RANDOM_PARTS))
+def test_p8_many_random_topics(part: int) -> None:
+    chance = seeded(f"many plans, part {part}")
     for _ in range(RANDOM_COUNT):
         check_random(chance)
         check_random_racks(chance)
