@@ -116,7 +116,7 @@ class VoterAddress:
             voter_id=self._me.node_id,
             voter_directory_id=self._me.directory_id,
             listeners=[QuorumListener(name=name, host=host, port=port)],
-            kraft_version_feature=VoterVersions(
+            k_raft_version_feature=VoterVersions(
                 min_supported_version=KRAFT_VERSION, max_supported_version=KRAFT_VERSION
             ),
         )

@@ -62,7 +62,7 @@ def change_of(order: VoterOrder, cluster_id: str, image: MetadataImage) -> Voter
         )
     if isinstance(order, AddRaftVoterRequest):
         return AddVoter(Voter(key, endpoints))
-    versions = order.kraft_version_feature
+    versions = order.k_raft_version_feature
     return UpdateVoter(
         Voter(key, endpoints, versions.min_supported_version, versions.max_supported_version)
     )

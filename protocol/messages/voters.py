@@ -161,7 +161,7 @@ class UpdateRaftVoterRequest(
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid_()
     listeners: list[QuorumListener] = array(QuorumListener)
-    kraft_version_feature: VoterVersions = struct(VoterVersions)
+    k_raft_version_feature: VoterVersions = struct(VoterVersions)
 
 
 class VoterUpdateLeader(Struct):

@@ -160,7 +160,7 @@ def update(node: WholeBroker, epoch: int, **changes: Any) -> UpdateRaftVoterRequ
         "voter_id": node.node_id,
         "voter_directory_id": directory_of(node),
         "listeners": [QuorumListener(name="BROKER", host="new", port=1)],
-        "kraft_version_feature": VoterVersions(min_supported_version=1, max_supported_version=1),
+        "k_raft_version_feature": VoterVersions(min_supported_version=1, max_supported_version=1),
     }
     return UpdateRaftVoterRequest(**(values | changes))
 
@@ -187,7 +187,7 @@ def test_the_leader_refuses_as_kafka_does(cluster: WholeCluster) -> None:
         (update(follower, epoch, listeners=other_listener), ErrorCode.INVALID_REQUEST),
         (update(follower, epoch, listeners=[]), ErrorCode.INVALID_REQUEST),
         (
-            update(follower, epoch, kraft_version_feature=old_versions),
+            update(follower, epoch, k_raft_version_feature=old_versions),
             ErrorCode.INVALID_REQUEST,
         ),
         (update(follower, epoch, voter_directory_id=Uuid(int=7)), ErrorCode.VOTER_NOT_FOUND),
