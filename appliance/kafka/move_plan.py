@@ -1,8 +1,7 @@
 """Plans the smallest reassignment of replicas: which partitions get which brokers.
 
-This module is pure. A plan moves a replica only for one of three reasons: its broker must be
-emptied, the partition is on fewer racks than possible, or the brokers have unequal numbers of
-replicas. If the brokers already have equal numbers, the plan moves nothing.
+This module is pure. A plan moves a replica only if its broker must be emptied, if the partition is
+on fewer racks than possible, or if the brokers have unequal numbers of replicas.
 """
 
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from appliance.output import counted
-from broker.controller.levelling import Levelling, Shift
+from broker.controller.levelling import Edge, Levelling, Shift
 from protocol.types import TopicPartition
 
 COPY_COST = 1_000
@@ -31,8 +30,7 @@ class PlacedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PlanGoal:
-    """The goal of a plan: the brokers that can get replicas, with their racks, and the brokers that
-    must be emptied.
+    """The brokers that can get replicas, with their racks, and those that must be emptied.
 
     Brokers that are in neither set keep their replicas and get no new ones, for example because
     they are out of service or cordoned.
@@ -214,28 +212,41 @@ class _ReplicaShifts:
 
     def of(self, draft: _Draft) -> Iterator[Shift]:
         """Yield the possible shifts of the replicas of one partition."""
-        for source in draft.members:
-            if source not in self._racks:
+        members, racks = draft.members, self._racks
+        used = self._used(members)
+        for source in members:
+            if source not in racks:
                 continue
-            for target in self._racks:
-                if target not in draft.members and self._keeps_racks(draft.members, source, target):
+            for target in racks:
+                if target not in members and self._keeps_racks(used, len(members), source, target):
                     copies = (target not in draft.copied) - (source not in draft.copied)
-                    yield source, target, COPY_COST * copies + (source == draft.members[0])
+                    yield source, target, COPY_COST * copies + (source == members[0])
 
     def shift(self, draft: _Draft, source: int, target: int) -> None:
         """Move one replica."""
         draft.members[draft.members.index(source)] = target
 
-    def _keeps_racks(self, members: Sequence[int], source: int, target: int) -> bool:
-        racks = self._racks
-        if racks[source] == racks[target]:
+    def can_repeat(self, draft: _Draft, steps: Sequence[Edge], step: Edge) -> bool:
+        """Return True if a shift is still possible after other shifts of the same partition."""
+        members = list(draft.members)
+        for source, target in steps:
+            members[members.index(source)] = target
+        source, target = step
+        is_free = source in members and target not in members
+        return is_free and self._keeps_racks(self._used(members), len(members), source, target)
+
+    def _used(self, members: Sequence[int]) -> Counter[str | None]:
+        return Counter(self._racks[one] for one in members if one in self._racks)
+
+    def _keeps_racks(self, used: Counter[str | None], count: int, source: int, target: int) -> bool:
+        """Return True if the shift of one of `count` replicas uses no fewer racks, and fills no
+        rack beyond the fullest one or an equal share. `used` has the replicas on each rack."""
+        left, filled = self._racks[source], self._racks[target]
+        if left == filled:
             return True
-        before = Counter(racks[one] for one in members if one in racks)
-        after = before.copy()
-        after[racks[source]] -= 1
-        after[racks[target]] += 1
-        share = -(-len(members) // self._rack_count)
-        return len(+after) >= len(before) and max(after.values()) <= max(*before.values(), share)
+        is_lost = used[left] == 1 and used[filled] > 0
+        share = -(-count // self._rack_count)
+        return not is_lost and used[filled] < max(*used.values(), share)
 
 
 class _LeaderShifts:
@@ -261,6 +272,10 @@ class _LeaderShifts:
         """Make another replica the preferred leader."""
         draft.members.remove(target)
         draft.members.insert(0, target)
+
+    def can_repeat(self, draft: _Draft, steps: Sequence[Edge], step: Edge) -> bool:
+        """Return False, because a partition has one preferred leader."""
+        return False
 
 
 def _level(
@@ -310,9 +325,17 @@ def _run(
     def shift(number: int, source: int, target: int) -> None:
         shifts.shift(of_topic[number], source, target)
 
+    def can_repeat(number: int, steps: Sequence[Edge], step: Edge) -> bool:
+        return shifts.can_repeat(of_topic[number], steps, step)
+
     if not loads:
         return
-    levelling = Levelling(loads, shifts_of, shift, tie=lambda one: total[one], is_strict=is_first)
+    levelling = Levelling(
+        *(loads, shifts_of, shift),
+        tie=lambda one: total[one],
+        can_repeat=can_repeat,
+        is_strict=is_first,
+    )
     for number in range(len(of_topic)):
         levelling.add(number)
     levelling.level()

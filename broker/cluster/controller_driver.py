@@ -17,6 +17,8 @@ from broker.cluster.voter_orders import (
     VoterOrder,
     answer_to,
     change_of,
+    check_epoch,
+    named_leader,
     present_addresses,
     waits_for_commit,
 )
@@ -29,7 +31,12 @@ from broker.quorum.ready import FollowsLeader, LeadsEpoch, RoleChange
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.features import UpdateFeaturesRequest
-from protocol.messages.voters import DescribeQuorumRequest
+from protocol.messages.voters import (
+    DescribeQuorumRequest,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+    VoterUpdateLeader,
+)
 
 Order = ControllerInput | DescribeQuorumRequest | UpdateFeaturesRequest | VoterOrder
 """An input that only the active controller can answer: a change of the metadata, a question about
@@ -94,6 +101,13 @@ class ControllerDriver:
             if active is not None and status is not None:
                 waiter.reply(describe_quorum(order, status, self._image, self._clock.now_ms()))
                 return
+        if active is None and isinstance(order, UpdateRaftVoterRequest):
+            waiter.reply(
+                UpdateRaftVoterResponse(
+                    error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=self._leader()
+                )
+            )
+            return
         if active is None or isinstance(order, DescribeQuorumRequest):
             waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
             return
@@ -153,10 +167,11 @@ class ControllerDriver:
             if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, result.reason))
             else:
-                waiter.reply(answer_to(order, result))
+                waiter.reply(answer_to(order, result, self._leader()))
 
         try:
             refuse_order(order, self._image)
+            check_epoch(order, self._quorum.epoch)
             change = change_of(order, self._quorum.quorum.replica.cluster_id, self._image)
         except ApiError as error:
             waiter.refused(error)
@@ -166,8 +181,11 @@ class ControllerDriver:
             patience_ms(order),
             done,
             waits_for_commit=waits_for_commit(order),
-            addresses=present_addresses(self._quorum.voters, self._image),
+            addresses=present_addresses(change, self._quorum.voters, self._image),
         )
+
+    def _leader(self) -> VoterUpdateLeader:
+        return named_leader(self._quorum.leader_id, self._quorum.epoch, self._image)
 
     def _propose(self, active: ActiveController, batch: bytes) -> None:
         assert self._won is not None

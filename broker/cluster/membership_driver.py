@@ -38,6 +38,7 @@ from protocol.messages.membership import (
     BrokerRegistrationRequest,
 )
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
+from protocol.messages.voters import UpdateRaftVoterRequest
 from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition
 from protocol.wire.schema import Message
 
@@ -184,7 +185,7 @@ class MembershipDriver:
                 self._liveness.register(request, None, waiter)
             case BrokerHeartbeatRequest():
                 self._liveness.heartbeat(request, None, waiter)
-            case AlterPartitionRequest() | AllocateProducerIdsRequest():
+            case AlterPartitionRequest() | AllocateProducerIdsRequest() | UpdateRaftVoterRequest():
                 self._controller.submit(request, waiter)
             case _:
                 raise AssertionError(

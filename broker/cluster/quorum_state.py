@@ -9,7 +9,8 @@ undamaged disk can start. `birth` decides about a broker with an empty disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.cluster.found import FIRST_EPOCH, DiskReport
@@ -29,7 +30,7 @@ from broker.quorum.control_records import voter_sets_in
 from broker.quorum.log_view import LogView
 from broker.quorum.snapshot import BOOTSTRAP, build_snapshot
 from broker.quorum.vote_file import ElectionState, VoteFileError
-from broker.quorum.voters import ReplicaKey, Voter, VoterHistory, VoterSet
+from broker.quorum.voters import Endpoint, ReplicaKey, Voter, VoterHistory, VoterSet
 from broker.storage.disk import Disk
 from broker.storage.errors import FolderError
 from broker.storage.log_manager import LogManager
@@ -90,9 +91,17 @@ def look(
     return DiskReport(report, vote_epoch, is_newcomer, identity.joins), state
 
 
-def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
+def keep(
+    disk: Disk,
+    log: MetadataLog,
+    voters: Sequence[ReplicaKey],
+    addresses: Mapping[int, Endpoint] = MappingProxyType({}),
+) -> None:
     """Make a voter set durable. Write the vote file first if there is none. It is safe to call this
     again.
+
+    `addresses` has the configured address of each voter, by node id. It is empty for a broker that
+    is configured alone.
 
     An observer stores a set without voters. The log that it fetches names the voters.
     """
@@ -103,8 +112,9 @@ def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
     # snapshot can lack an fsync, if the process that wrote it was killed.
     newest = log.snapshots.newest()
     if newest is None:
-        bootstrap = build_snapshot(BOOTSTRAP, VoterSet(Voter(key) for key in voters), [])
-        log.snapshots.write(BOOTSTRAP, bootstrap)
+        known = {key: addresses.get(key.node_id) for key in voters}
+        voter_set = VoterSet(Voter(key, (one,) if one else ()) for key, one in known.items())
+        log.snapshots.write(BOOTSTRAP, build_snapshot(BOOTSTRAP, voter_set, []))
     elif newest.snapshot_id == BOOTSTRAP:
         log.snapshots.make_durable(BOOTSTRAP)
 

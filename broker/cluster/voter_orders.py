@@ -1,15 +1,21 @@
-"""Converts requests of operators that change the voters of the quorum (KIP-853) to changes for the
-quorum's core.
+"""Converts requests that change the voters of the quorum (KIP-853) to changes for the quorum's
+core.
 
-This module is pure. The leader of the quorum decides these requests. They do not depend on the
-controller's image.
+This module is pure. Operators add and remove voters, and each voter updates its own addresses. The
+leader of the quorum decides these requests. They do not depend on the controller's image.
 """
 
 from __future__ import annotations
 
 from broker.config import BROKER_LISTENER
 from broker.metadata.image import MetadataImage
-from broker.quorum.events import AddVoter, RemoveVoter, VoterChange, VoterChangeResult
+from broker.quorum.events import (
+    AddVoter,
+    RemoveVoter,
+    UpdateVoter,
+    VoterChange,
+    VoterChangeResult,
+)
 from broker.quorum.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.voters import (
@@ -17,16 +23,20 @@ from protocol.messages.voters import (
     AddRaftVoterResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+    VoterUpdateLeader,
 )
 
-VoterOrder = AddRaftVoterRequest | RemoveRaftVoterRequest
+VoterOrder = AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateRaftVoterRequest
+VoterAnswer = AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateRaftVoterResponse
 
 
 def change_of(order: VoterOrder, cluster_id: str, image: MetadataImage) -> VoterChange:
     """Return the change that a request asks for.
 
-    A request without addresses must name a registered broker, whose address is in the image.
-    Clients cannot see the addresses that brokers use among each other.
+    A request to add a broker can leave out the addresses if the broker is registered, because the
+    image has its address. Clients cannot see the addresses that brokers use among each other.
 
     Raises ApiError if the request is for another cluster, or if there is no address for other
     brokers.
@@ -41,7 +51,8 @@ def change_of(order: VoterOrder, cluster_id: str, image: MetadataImage) -> Voter
     if isinstance(order, RemoveRaftVoterRequest):
         return RemoveVoter(key)
     endpoints = tuple(Endpoint(one.name, one.host, one.port) for one in order.listeners)
-    endpoints = endpoints or registered_address(key, image)
+    if isinstance(order, AddRaftVoterRequest):
+        endpoints = endpoints or registered_address(key, image)
     names = [one.name for one in endpoints]
     if names.count(BROKER_LISTENER) != 1 or len(set(names)) != len(names):
         raise ApiError(
@@ -49,12 +60,37 @@ def change_of(order: VoterOrder, cluster_id: str, image: MetadataImage) -> Voter
             f"the listeners of node {order.voter_id} are {', '.join(names) or 'none'}; expected "
             f"{BROKER_LISTENER} once, because the other voters connect to it",
         )
-    return AddVoter(Voter(key, endpoints))
+    if isinstance(order, AddRaftVoterRequest):
+        return AddVoter(Voter(key, endpoints))
+    versions = order.k_raft_version_feature
+    return UpdateVoter(
+        Voter(key, endpoints, versions.min_supported_version, versions.max_supported_version)
+    )
+
+
+def check_epoch(order: VoterOrder, epoch: int) -> None:
+    """Raise ApiError if a voter sent an update to the leader of another epoch."""
+    if not isinstance(order, UpdateRaftVoterRequest) or order.current_leader_epoch == epoch:
+        return
+    is_older = order.current_leader_epoch < epoch
+    raise ApiError(
+        ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH,
+        f"the request is for epoch {order.current_leader_epoch}, this leader has epoch {epoch}",
+    )
 
 
 def waits_for_commit(order: VoterOrder) -> bool:
-    """Return False if the caller wants its answer before the change is committed."""
-    return not isinstance(order, AddRaftVoterRequest) or order.ack_when_committed
+    """Return False if the caller wants its answer before the change is committed.
+
+    As in Kafka, the answer to an update comes before its commit.
+    """
+    match order:
+        case AddRaftVoterRequest():
+            return order.ack_when_committed
+        case RemoveRaftVoterRequest():
+            return True
+        case UpdateRaftVoterRequest():
+            return False
 
 
 def registered_address(key: ReplicaKey, image: MetadataImage) -> tuple[Endpoint, ...]:
@@ -69,18 +105,37 @@ def registered_address(key: ReplicaKey, image: MetadataImage) -> tuple[Endpoint,
 
 
 def present_addresses(
-    voters: VoterSet, image: MetadataImage
+    change: VoterChange, voters: VoterSet, image: MetadataImage
 ) -> dict[ReplicaKey, tuple[Endpoint, ...]]:
-    """Return the addresses of all voters that are registered."""
-    found = {key: registered_address(key, image) for key in voters}
+    """Return the addresses of all voters that are registered, for the record of a change.
+
+    Leave out a voter whose update is the change, because its registration can be older.
+    """
+    own = change.voter.key if isinstance(change, UpdateVoter) else None
+    found = {key: registered_address(key, image) for key in voters if key != own}
     return {key: endpoints for key, endpoints in found.items() if endpoints}
 
 
+def named_leader(leader_id: int, epoch: int, image: MetadataImage) -> VoterUpdateLeader:
+    """Return the leader of the quorum with its registered address, as an answer to an update
+    names it."""
+    broker = image.brokers.get(leader_id)
+    host, port = ("", 0) if broker is None else broker.listeners.get(BROKER_LISTENER, ("", 0))
+    return VoterUpdateLeader(leader_id=leader_id, leader_epoch=epoch, host=host, port=port)
+
+
 def answer_to(
-    order: VoterOrder, result: VoterChangeResult
-) -> AddRaftVoterResponse | RemoveRaftVoterResponse:
+    order: VoterOrder, result: VoterChangeResult, leader: VoterUpdateLeader
+) -> VoterAnswer:
     """Return the answer with the result of the change."""
-    cls = (
-        AddRaftVoterResponse if isinstance(order, AddRaftVoterRequest) else RemoveRaftVoterResponse
-    )
-    return cls(error_code=result.error, error_message=result.reason or None)
+    match order:
+        case AddRaftVoterRequest():
+            return AddRaftVoterResponse(
+                error_code=result.error, error_message=result.reason or None
+            )
+        case RemoveRaftVoterRequest():
+            return RemoveRaftVoterResponse(
+                error_code=result.error, error_message=result.reason or None
+            )
+        case UpdateRaftVoterRequest():
+            return UpdateRaftVoterResponse(error_code=result.error, current_leader=leader)

@@ -36,6 +36,7 @@ from protocol.messages.voters import (
     AddRaftVoterRequest,
     DescribeQuorumRequest,
     RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
 )
 from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
@@ -75,7 +76,8 @@ def patience_ms(
     | DescribeQuorumRequest
     | UpdateFeaturesRequest
     | AddRaftVoterRequest
-    | RemoveRaftVoterRequest,
+    | RemoveRaftVoterRequest
+    | UpdateRaftVoterRequest,
 ) -> int:
     """Return the time for which the controller keeps a request: its own timeout, up to
     `ORDER_TIMEOUT_MS`.

@@ -43,7 +43,11 @@ from protocol.messages.features import (
 )
 from protocol.messages.quotas import AlterClientQuotasRequest
 from protocol.messages.scram import AlterUserScramCredentialsRequest
-from protocol.messages.voters import AddRaftVoterRequest, RemoveRaftVoterRequest
+from protocol.messages.voters import (
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+)
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -80,7 +84,7 @@ def refuse_order(order: object, image: MetadataImage) -> None:
             _refuse(ACLS, image)
         case AlterClientQuotasRequest():
             _refuse(QUOTAS, image)
-        case AddRaftVoterRequest() | RemoveRaftVoterRequest():
+        case AddRaftVoterRequest() | RemoveRaftVoterRequest() | UpdateRaftVoterRequest():
             _refuse(VOTER_CHANGES, image)
         case IncrementalAlterConfigsRequest() | AlterConfigsRequest():
             for resource in order.resources:

@@ -14,10 +14,12 @@ from broker.sessions.dispatch import Handler
 from protocol.messages.api import ApiKey
 from protocol.messages.membership import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
+from protocol.messages.voters import UpdateRaftVoterRequest
 
 
 class BrokerHandlers:
-    """The handlers for registrations, heartbeats and blocks of producer ids."""
+    """The handlers for registrations, heartbeats, blocks of producer ids and addresses of
+    voters."""
 
     def __init__(self, liveness: LivenessDriver, controller: ControllerDriver) -> None:
         self._liveness = liveness
@@ -35,6 +37,10 @@ class BrokerHandlers:
         """Handle AllocateProducerIds."""
         self._controller.submit(request, waiter_of(call))
 
+    def update_raft_voter(self, call: Call, request: UpdateRaftVoterRequest) -> None:
+        """Handle UpdateRaftVoter. The answer is sent when the change is durable at this node."""
+        self._controller.submit(request, waiter_of(call))
+
 
 def membership_handlers(
     liveness: LivenessDriver, controller: ControllerDriver
@@ -45,4 +51,5 @@ def membership_handlers(
         ApiKey.BROKER_REGISTRATION: handlers.register,
         ApiKey.BROKER_HEARTBEAT: handlers.heartbeat,
         ApiKey.ALLOCATE_PRODUCER_IDS: handlers.allocate_producer_ids,
+        ApiKey.UPDATE_RAFT_VOTER: handlers.update_raft_voter,
     }

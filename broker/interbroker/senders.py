@@ -52,6 +52,10 @@ def _broker_id(request: Any) -> Iterable[int]:
     return (request.broker_id,)
 
 
+def _voter_id(request: Any) -> Iterable[int]:
+    return (request.voter_id,)
+
+
 def _only_client_id(request: Message) -> Iterable[int]:
     """Return nothing, because only the client id in the header names the sender."""
     return ()
@@ -69,6 +73,7 @@ SENDERS: Mapping[ApiKey, NamedSenders] = MappingProxyType(
         ApiKey.ALTER_PARTITION: _broker_id,
         ApiKey.ALLOCATE_PRODUCER_IDS: _broker_id,
         ApiKey.REPLICA_REPORT: _broker_id,
+        ApiKey.UPDATE_RAFT_VOTER: _voter_id,
         ApiKey.ENVELOPE: _only_client_id,
         ApiKey.ADD_PARTITIONS_TO_TXN: _only_client_id,
         ApiKey.WRITE_TXN_MARKERS: _only_client_id,

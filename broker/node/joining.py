@@ -28,7 +28,8 @@ from broker.cluster.orders import OrderForwarder
 from broker.cluster.probes import Probes
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import Snapshotter
-from broker.config import BROKER_LISTENER, InForce
+from broker.cluster.voter_address import VoterAddress
+from broker.config import BROKER_LISTENER, BrokerConfig, InForce
 from broker.controller.active import OrderLimits
 from broker.controller.controller import Controller
 from broker.metadata.features import supported_features
@@ -36,7 +37,7 @@ from broker.metadata.image import MetadataImage
 from broker.node.leaving import ClusterLeave
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
-from broker.quorum.voters import ReplicaKey, VoterSet
+from broker.quorum.voters import Endpoint, ReplicaKey, VoterSet
 from broker.security.broker_identity import broker_name
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.disk import Disk
@@ -107,7 +108,7 @@ class ClusterJoin:
             self.peers,
             world,
             InlineJobs() if self._is_alone else own.workers.own,
-            partial(quorum_state.keep, own.disk, own.metadata_log),
+            partial(quorum_state.keep, own.disk, own.metadata_log, addresses=_addresses_in(config)),
             self._voters_known,
             listener.refused,
         )
@@ -121,6 +122,7 @@ class ClusterJoin:
         """The stop procedure; None for a broker that is configured alone."""
         self._listener = listener
         self._watcher: LeaderWatcher | None = None
+        self._address: VoterAddress | None = None
 
     @property
     def other_ids(self) -> list[int]:
@@ -134,7 +136,7 @@ class ClusterJoin:
     def stop(self) -> None:
         """Stop the steps, and close all links to other brokers."""
         self.birth.stop()
-        for part in (self._watcher, self.liveness, self.membership):
+        for part in (self._watcher, self._address, self.liveness, self.membership):
             if part is not None:
                 part.stop()
         self.probes.close()
@@ -200,11 +202,18 @@ class ClusterJoin:
             request, self._listener, controller, liveness, self.peers, self._world
         )
         later = self.registrations = LaterRegistrations(config.node_id, request.incarnation_id)
-
-        leaving = self.leaving = ClusterLeave(config.node_id, membership, driver, self._world)
-        metadata.join(
-            orders, _ClusterMember(watcher, membership, leaving, orders, later, self._world)
+        own = config.listeners[BROKER_LISTENER]
+        address = self._address = VoterAddress(
+            self._me,
+            Endpoint(BROKER_LISTENER, own.advertised_host, own.advertised_port),
+            request.incarnation_id,
+            driver,
+            membership.ask_controller,
+            self._world,
         )
+        leaving = self.leaving = ClusterLeave(config.node_id, membership, driver, self._world)
+        member = _ClusterMember(watcher, membership, leaving, orders, later, address, self._world)
+        metadata.join(orders, member)
 
     def registration(self) -> BrokerRegistrationRequest:
         """Return the registration request of this process, with a new incarnation id."""
@@ -236,6 +245,11 @@ class ClusterJoin:
             self.membership.link_ended(node_id, kind, end)
 
 
+def _addresses_in(config: BrokerConfig) -> dict[int, Endpoint]:
+    """Return the configured addresses of the brokers for each other."""
+    return {node_id: Endpoint(BROKER_LISTENER, *where) for node_id, where in config.voters.items()}
+
+
 def _address_in(voters: VoterSet, node_id: int) -> Address | None:
     """Return the address of a voter for other brokers, as the voter set names it."""
     voter = voters.voter(node_id)
@@ -254,16 +268,18 @@ class _ClusterMember:
     leaving: ClusterLeave
     orders: OrderForwarder
     registrations: LaterRegistrations
+    address: VoterAddress
     world: World
 
     def role_changed(self, role: RoleChange) -> None:
         self.watcher.role(role)
         self.membership.role(role)
         self.leaving.role(role)
-        # Notify the orders in the next iteration of the event loop, when the quorum knows the
-        # leader.
+        # Notify these in the next iteration of the event loop, when the quorum knows the leader.
         self.world.soon(self.orders.leader_changed)
+        self.world.soon(self.address.leader_changed)
 
     def image_moved(self, image: MetadataImage) -> None:
         self.membership.moved(image)
         self.registrations.moved(image, self.world.clock.monotonic_ms())
+        self.address.moved(image)

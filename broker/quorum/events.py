@@ -223,7 +223,15 @@ class RemoveVoter:
     key: ReplicaKey
 
 
-VoterChange = AddVoter | RemoveVoter
+@dataclass(frozen=True, slots=True)
+class UpdateVoter:
+    """The change that gives a voter other addresses or another range of versions. The set keeps
+    its members."""
+
+    voter: Voter
+
+
+VoterChange = AddVoter | RemoveVoter | UpdateVoter
 
 
 @dataclass(frozen=True, slots=True)

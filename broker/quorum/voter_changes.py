@@ -12,6 +12,9 @@ rules keep two valid sets from having majorities without a common voter:
    Otherwise a leader that was the only voter could lose the record, and elect itself while the
    others elect another leader.
 
+An update of a voter's addresses follows the first two rules and the fourth. Its set has the same
+members, so it needs no majority that has caught up.
+
 A voter joins only when it has caught up, because the new set could not commit without it. For the
 same reason a change needs a majority of the new set that has caught up.
 """
@@ -26,6 +29,7 @@ from broker.quorum.events import (
     AddVoter,
     ChangeVoters,
     RemoveVoter,
+    UpdateVoter,
     VoterChange,
     VoterChangeResult,
 )
@@ -95,6 +99,10 @@ class VoterChanges:
             self._report(request.change_id, refusal.error, refusal.reason)
             return False
         replica = self._replica
+        if voters == replica.voters.latest:
+            # An update whose answer was lost is sent again.
+            self._report(request.change_id, ErrorCode.NONE)
+            return False
         offset = self._own_offset = replica.log.end_offset
         batch = build_control_batch(
             [voters_record(voters)], base_offset=offset, epoch=replica.epoch
@@ -169,6 +177,11 @@ class VoterChanges:
                         ErrorCode.INVALID_REQUEST,
                         f"node {key.node_id} is the only voter and cannot be removed",
                     )
+            case UpdateVoter(voter):
+                _check_present(voter.key, voters)
+                _check_versions(voter)
+                # The members stay, so the majority stays the same.
+                return VoterSet(voter if one.key == voter.key else one for one in voters.voters)
         self._check_majority(after, now_ms)
         return after
 

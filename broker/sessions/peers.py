@@ -44,7 +44,7 @@ class LinkKind(Enum):
     """Votes, the begin and end of a quorum epoch, reports and verification. None of them waits for
     a commit."""
     CONTROL = "control"
-    """Registration, heartbeats, AlterPartition, blocks of ids."""
+    """Registration, heartbeats, AlterPartition, blocks of ids, addresses of voters."""
     ORDERS = "orders"
     """Client requests for the active controller, in an Envelope."""
     METADATA = "metadata"

@@ -97,6 +97,7 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75, 0, 0, 0
     ADD_RAFT_VOTER = 80, 0, 1, 0
     REMOVE_RAFT_VOTER = 81, 0, 0, 0
+    UPDATE_RAFT_VOTER = 82, 0, 0, 0
     # Our own key, far above the numbers that Kafka assigns.
     REPLICA_REPORT = 20_000, 0, 0, 0
 
@@ -166,6 +167,7 @@ _MODULES = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata",
     ApiKey.ADD_RAFT_VOTER: "voters",
     ApiKey.REMOVE_RAFT_VOTER: "voters",
+    ApiKey.UPDATE_RAFT_VOTER: "voters",
     ApiKey.REPLICA_REPORT: "replica_report",
 }
 """The module in `protocol.messages` that has the classes of each key."""
@@ -181,6 +183,7 @@ UNSERVED = frozenset(
         ApiKey.BROKER_REGISTRATION,
         ApiKey.BROKER_HEARTBEAT,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.UPDATE_RAFT_VOTER,
         ApiKey.REPLICA_REPORT,
     }
 )

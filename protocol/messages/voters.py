@@ -15,6 +15,7 @@ from protocol.wire.schema import (
     int32,
     int64,
     string,
+    struct,
     uint16,
     uuid_,
 )
@@ -137,3 +138,46 @@ class RemoveRaftVoterResponse(
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable=0, default=None, ignorable=True)
+
+
+class VoterVersions(Struct):
+    """The range of `kraft.version` that a voter supports, both ends included.
+
+    Kafka's name is KRaftVersionFeature.
+    """
+
+    min_supported_version: int = int16()
+    max_supported_version: int = int16()
+
+
+class UpdateRaftVoterRequest(
+    Message, api_key=ApiKey.UPDATE_RAFT_VOTER, versions=(0, 0), flexible=0
+):
+    """Write the present addresses and versions of the sending voter into the record of the
+    voters."""
+
+    cluster_id: str | None = string(nullable=0)
+    current_leader_epoch: int = int32()
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid_()
+    listeners: list[QuorumListener] = array(QuorumListener)
+    k_raft_version_feature: VoterVersions = struct(VoterVersions)
+
+
+class VoterUpdateLeader(Struct):
+    """The leader of the quorum as the answering node knows it. Kafka's name is CurrentLeader."""
+
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
+    host: str = string()
+    port: int = int32()
+
+
+class UpdateRaftVoterResponse(
+    Message, api_key=ApiKey.UPDATE_RAFT_VOTER, versions=(0, 0), flexible=0
+):
+    """The error code that tells whether the record names the addresses now."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    current_leader: VoterUpdateLeader | None = struct(VoterUpdateLeader, tag=0)

@@ -105,6 +105,10 @@ NEVER_FORWARDED = {
 """Orders that need a level which no cluster with a broker of 1.0.0-rc1 has."""
 
 
+NOT_AT_ITS_LEVEL = {ApiKey.UPDATE_RAFT_VOTER}
+"""Requests between brokers that are not sent at a level which a broker of 1.0.0-rc1 supports."""
+
+
 def test_a_broker_of_1_0_0_rc1_understands_the_first_version_of_each_request(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -116,6 +120,9 @@ def test_a_broker_of_1_0_0_rc1_understands_the_first_version_of_each_request(
     )
     between, forwarded = json.loads(done.stdout)
     for key, versions in BETWEEN_BROKERS.items():
+        if key in NOT_AT_ITS_LEVEL:
+            assert key.name not in between
+            continue
         assert versions[0] in between[key.name], key
     sent = FORWARDED.keys() - NEVER_FORWARDED
     assert {key.name for key in sent} == forwarded.keys()

@@ -48,6 +48,8 @@ RENAMED = {
     "DescribeQuorumPartition": "PartitionData",
     "QuorumListener": "Listener",
     "QuorumNode": "Node",
+    "VoterVersions": "KRaftVersionFeature",
+    "VoterUpdateLeader": "CurrentLeader",
     "RegistrationListener": "Listener",
     "RegistrationFeature": "Feature",
     "AlterPartitionRequestTopic": "TopicData",

@@ -41,6 +41,7 @@ UNKNOWN_TO_IT = {
     ApiKey.ALLOCATE_PRODUCER_IDS,
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
 }
 
 CLASSES = [cls for cls in kafkas_classes() if cls.api_key not in UNKNOWN_TO_IT]

@@ -25,6 +25,7 @@ from protocol.messages.membership import (
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
 from protocol.messages.replica_report import ReplicaReportRequest
 from protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
+from protocol.messages.voters import UpdateRaftVoterRequest
 from protocol.wire.schema import Message
 from tests.unit.broker.rig import FakeSession
 
@@ -57,6 +58,7 @@ NAMING: dict[ApiKey, Callable[[int], Message]] = {
     ApiKey.ALTER_PARTITION: lambda node_id: AlterPartitionRequest(broker_id=node_id),
     ApiKey.ALLOCATE_PRODUCER_IDS: lambda node_id: AllocateProducerIdsRequest(broker_id=node_id),
     ApiKey.REPLICA_REPORT: lambda node_id: ReplicaReportRequest(broker_id=node_id),
+    ApiKey.UPDATE_RAFT_VOTER: lambda node_id: UpdateRaftVoterRequest(voter_id=node_id),
 }
 """The requests that name their sender, each with a function that makes one."""
 

@@ -18,6 +18,7 @@ from broker.quorum.events import (
     Synced,
     Tick,
     Unwritten,
+    UpdateVoter,
     VoterChange,
     VoterChangeResult,
     VoteSaved,
@@ -155,6 +156,46 @@ def test_the_record_names_the_present_addresses() -> None:
     change(quorum, RemoveVoter(THREE), addresses={TWO: (new,), THREE: (old,)})
     voters = quorum.replica.voters.latest.voters
     assert [one.endpoints for one in voters] == [(), (new,), (ENDPOINT,)]
+
+
+def test_an_update_changes_the_addresses_of_one_voter() -> None:
+    """UpdateRaftVoter. Its own address wins over a registration that is older."""
+    quorum = three_with_observer()
+    old, new = Endpoint("BROKER", "two", 1), Endpoint("BROKER", "two.example", 2)
+    change(quorum, AddVoter(Voter(FOUR, (ENDPOINT,))), addresses={TWO: (old,)})
+    sync(quorum)
+    follow(quorum, TWO, THREE, FOUR)
+    ready = change(quorum, UpdateVoter(Voter(TWO, (new,))), waits_for_commit=False)
+    assert len(ready.append) == 1 and ready.changes == []
+    assert result(sync(quorum)).error is ErrorCode.NONE, "it does not wait for the commit"
+    voters = quorum.replica.voters.latest.voters
+    assert [one.endpoints for one in voters] == [(), (new,), (), (ENDPOINT,)]
+    again = change(quorum, UpdateVoter(Voter(THREE, (new,))))
+    assert result(again).error is ErrorCode.REQUEST_TIMED_OUT, "one change at a time"
+
+
+def test_an_update_that_changes_nothing_writes_nothing() -> None:
+    quorum = three_with_observer()
+    ready = change(quorum, UpdateVoter(Voter(TWO)))
+    assert result(ready).error is ErrorCode.NONE
+    assert ready.append == []
+
+
+def test_an_update_needs_no_majority_that_has_caught_up() -> None:
+    quorum = three_with_observer()
+    later_ms = TIMING.caught_up_ms + 1
+    assert len(change(quorum, UpdateVoter(Voter(TWO, (ENDPOINT,))), later_ms).append) == 1
+    assert ids(quorum) == [1, 2, 3]
+
+
+def test_only_a_voter_with_its_disk_is_updated() -> None:
+    other_disk = ReplicaKey(TWO.node_id, Uuid(int=99))
+    for key in (FOUR, other_disk):
+        ready = change(three_with_observer(), UpdateVoter(Voter(key, (ENDPOINT,))))
+        assert result(ready).error is ErrorCode.VOTER_NOT_FOUND
+        assert ready.append == []
+    refused = change(three_with_observer(), UpdateVoter(Voter(TWO, (ENDPOINT,), 0, 0)))
+    assert result(refused).error is ErrorCode.INVALID_REQUEST
 
 
 def test_traps_22_one_change_at_a_time() -> None:

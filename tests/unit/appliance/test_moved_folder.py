@@ -1,0 +1,179 @@
+"""The move of a broker's data folder, interrupted at every step."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.mill import moved_folder
+from appliance.mill.moved_folder import FolderMove, MoveFault, unfinished, wanted_move
+
+FILES = {"meta.properties": "node.id=3\n", "t-0/00000000000000000000.log": "records"}
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Path:
+    """The folder of broker 3, with data."""
+    folder = tmp_path / "data" / "broker-3"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(params=["one disk", "two disks"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another folder; in the second case no folder can be renamed into it or out of it."""
+    other = tmp_path / "disk2"
+    other.mkdir()
+    if request.param == "two disks":
+        rename = Path.rename
+
+        def checked(self: Path, target: Path) -> Path:
+            if (other in self.parents) != (other in Path(target).parents):
+                raise OSError(18, "Invalid cross-device link")
+            return rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", checked)
+    return other
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        str(one.relative_to(folder)): one.read_text() for one in folder.rglob("*") if one.is_file()
+    }
+
+
+def moved(link: Path, target: Path) -> FolderMove:
+    move = wanted_move(link, target, 0)
+    assert move is not None
+    move.carry_out()
+    return move
+
+
+def test_the_data_are_found_by_the_same_path(link: Path, disk: Path) -> None:
+    move = moved(link, disk / "broker-3")
+    assert move.is_placed
+    assert link.is_symlink() and link.resolve() == disk / "broker-3"
+    assert content(link) == FILES
+    assert unfinished(link) == move, "until the broker works there"
+    move.finish()
+    assert unfinished(link) is None
+    assert sorted(os.listdir(link.parent)) == ["broker-3"]
+    assert sorted(os.listdir(disk)) == ["broker-3"]
+
+
+def test_there_and_back_and_to_a_third_place(link: Path, disk: Path) -> None:
+    for target in (disk / "one", disk / "two", link, disk / "one"):
+        moved(link, target).finish()
+        assert content(link) == FILES
+        assert link.is_symlink() == (target != link)
+    assert os.listdir(disk) == ["one"]
+
+
+def test_nothing_to_move(link: Path, disk: Path) -> None:
+    assert wanted_move(link, link, 0) is None
+    moved(link, disk / "b").finish()
+    assert wanted_move(link, disk / "b", 0) is None
+
+
+SYSTEM_CALLS: list[tuple[Any, str]] = [
+    (Path, "rename"),
+    (Path, "replace"),
+    (Path, "unlink"),
+    (Path, "symlink_to"),
+    (moved_folder, "write_atomically"),
+    (moved_folder, "_sync"),
+    (moved_folder, "_copy_durably"),
+    (shutil, "rmtree"),
+]
+
+
+def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> bool:
+    """Do the work until the call with this number begins. Return False if it ended before."""
+    count = 0
+    with monkeypatch.context() as patched:
+        for owner, name in SYSTEM_CALLS:
+
+            def counted(*args: Any, _real: Any = getattr(owner, name), **options: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count > number:
+                    raise Killed
+                return _real(*args, **options)
+
+            patched.setattr(owner, name, counted)
+        try:
+            work()
+        except Killed:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("place", ["to the disk", "back"])
+def test_a_move_that_is_killed_anywhere_goes_on(
+    link: Path, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(link, tmp_path / "whole")
+    for number in range(60):
+        shutil.rmtree(link.parent)
+        shutil.rmtree(disk)
+        disk.mkdir()
+        shutil.copytree(tmp_path / "whole", link)
+        target = disk / "b"
+        if place == "back":
+            moved(link, target).finish()
+            target = link
+        move = wanted_move(link, target, 0)
+        assert move is not None
+        if not killed_at(number, monkeypatch, lambda: _whole(move)):  # noqa: B023
+            assert number > 3
+            return
+        again = unfinished(link) or wanted_move(link, target, 0)
+        if again is not None:
+            _whole(again)
+        assert content(link) == FILES, number
+        assert link.resolve() == target, number
+        assert unfinished(link) is None
+        left = [*link.parent.iterdir(), *disk.iterdir()]
+        assert {one.name for one in left} <= {"broker-3", "b"}, number
+    raise AssertionError("the move has more than 60 calls")
+
+
+def _whole(move: FolderMove) -> None:
+    move.carry_out()
+    move.finish()
+
+
+def test_what_is_refused(link: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = disk / "full"
+    full.mkdir()
+    (full / "x").write_text("x")
+    (disk / "link").symlink_to(full)
+    for target, text in (
+        (full, "is not an empty folder"),
+        (disk / "link", "is not an empty folder"),
+        (disk / "no" / "where", "is not a folder: make it, or mount the disk"),
+        (link / "inside", "are inside each other"),
+        (link.parent, "are inside each other"),
+    ):
+        with pytest.raises(MoveFault) as refused:
+            wanted_move(link, target, 0)
+        assert text in str(refused.value) or target == link.parent
+    monkeypatch.setattr(FolderMove, "is_on_another_disk", True)
+    with pytest.raises(MoveFault, match="MiB free, and the folder needs"):
+        wanted_move(link, disk / "b", 1 << 60)
+    assert content(link) == FILES
+
+
+def test_a_record_that_cannot_be_read_is_named(link: Path) -> None:
+    link.with_name("broker-3.moving").write_text("{")
+    with pytest.raises(MoveFault, match=r"broker-3\.moving cannot be read"):
+        unfinished(link)
