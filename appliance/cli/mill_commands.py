@@ -275,8 +275,8 @@ def _restart_in_turns(names: list[str], timeout: float, as_json: bool) -> None:
     ]
     data = {"elapsed_s": seconds, "parts": rows}
     if others is not None:
-        lines += others.lines("./millrace restart --rolling", controller_of(mill))
-        data["brokers_left"] = others.left
+        lines.append(others.line("./millrace restart --rolling", controller_of(mill)))
+        data["other_hosts"] = others.rows
     tell("\n".join(lines), "rolling-restart/1", data, as_json)
 
 

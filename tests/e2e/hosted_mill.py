@@ -103,11 +103,11 @@ class HostedMill:
             with self.inside(host):
                 begun[host] = self.hosts[host].begin("up")
         found = {}
-        # The main host waits for the others, so their failures are reported first.
-        for host in reversed(HOSTS):
+        for host in HOSTS:
             out, err = begun[host].communicate(timeout=600)
             found[host] = Result(begun[host].returncode, out, err)
-            assert begun[host].returncode == 0, f"host {host}: {err}\n{self.ends(host)}"
+        failed = [f"host {one}: {told.err}" for one, told in found.items() if told.code]
+        assert not failed, "\n".join([*failed, *map(self.ends, HOSTS)])
         return found
 
     def ends(self, host: int) -> str:

@@ -124,6 +124,89 @@ def test_the_new_disk_votes_and_its_host_restarts_like_any_other(scene: HostedSc
     mill.wait_for(3, {1: "in service", 2: "in service"})
 
 
+def incarnations(mill: HostedMill) -> dict[int, str]:
+    """Return the process of each broker, as the cluster knows it."""
+    shown = mill.run(1, "broker", "describe", "--json")
+    assert shown.code == 0, shown.err
+    return {row["broker"]: row["incarnation"] for row in json.loads(shown.out)["data"]["brokers"]}
+
+
+def controller(mill: HostedMill) -> int:
+    shown = mill.run(1, "broker", "list", "--json")
+    found = [row["broker"] for row in json.loads(shown.out)["data"] if row["controller"]]
+    assert len(found) == 1, found
+    return int(found[0])
+
+
+def test_brokers_restart_on_one_host_after_the_other(scene: HostedScene) -> None:
+    """Each host waits for the brokers of the others, and says which hosts are left."""
+    mill = scene.mill
+    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    before, last = incarnations(mill), controller(mill)
+    away = 3 if last != 3 else 2
+    (first,) = set(HOSTS) - {away, last}
+
+    # While another host is away, the broker of this host is not restarted.
+    assert mill.run(away, "down").code == 0
+    with mill.inside(first):
+        waiting = mill.hosts[first].begin("restart", "--rolling")
+    shown = wait_until(lambda: reason_to_wait(mill, first), 60, "the broker waits")
+    assert f"broker-{away}, which is out of service" in shown
+    scene.write()
+    assert incarnations(mill)[first] == before[first]
+    back = mill.run(away, "up")
+    assert back.code == 0, back.err
+    _, err = waiting.communicate(timeout=COUNTED_S)
+    assert waiting.returncode == 0, err
+    assert incarnations(mill)[first] != before[first]
+    line = err.splitlines()[-1]
+    assert line.startswith(f"left: broker {away} on {mill.name_of(away)}, ")
+    assert f"then broker {last} on {mill.name_of(last)} (the active controller, so last)" in line
+    assert "Type there `./millrace restart --rolling`" in line
+
+    before = incarnations(mill)
+    for host in (away, last):
+        scene.write()
+        told = mill.run(host, "restart", "--rolling")
+        assert told.code == 0, f"{told.err}\n{mill.ends(host)}"
+        assert incarnations(mill)[host] != before[host]
+    assert "is the active controller: take this host last" in told.err
+    assert f"broker {away} on {mill.name_of(away)}, unless its start " in told.err.splitlines()[-1]
+    scene.is_exact()
+
+
+def reason_to_wait(mill: HostedMill, host: int) -> str:
+    """Return why the broker of a host still waits for its turn; empty if it does not wait."""
+    with mill.inside(host):
+        row = mill.hosts[host].status()[f"broker-{host}"]
+    return str(row["reason"]) if "waits for" in row["reason"] else ""
+
+
+def test_each_host_is_upgraded(scene: HostedScene) -> None:
+    """The brokers of the hosts restart in turns, and on the main host the other parts too."""
+    mill = scene.mill
+    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    before = incarnations(mill)
+    with mill.inside(1):
+        pids = {name: row["pid"] for name, row in mill.main.status().items()}
+    planned = mill.run(2, "upgrade", "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "would restart, in this order: broker-2" in planned.err
+    for host in HOSTS:
+        scene.write()
+        told = mill.run(host, "upgrade")
+        assert told.code == 0, f"{told.err}\n{mill.ends(host)}"
+        assert "upgrade finalize" in told.err
+    after = incarnations(mill)
+    assert all(before[host] != after[host] for host in HOSTS)
+    with mill.inside(1):
+        new_pids = {name: row["pid"] for name, row in mill.main.status().items()}
+    assert {name for name in pids if pids[name] != new_pids[name]} == {
+        "broker-1", "collector", "stream", "monitor",
+    }  # fmt: skip
+    scene.is_exact()
+
+
 def test_each_host_is_stopped_at_the_end(scene: HostedScene) -> None:
     for host in reversed(HOSTS):
         assert scene.mill.run(host, "down").code == 0

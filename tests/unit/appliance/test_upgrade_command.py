@@ -133,7 +133,7 @@ def test_the_only_broker_of_a_host_waits_for_its_turn(
     code, out, _ = run(monkeypatch, tmp_path, "upgrade", "--json")
     assert code == 0
     assert mill.asked == ["restart-in-turns"]
-    assert json.loads(out[0])["data"]["brokers_left"] == [1, 3]
+    assert [row["broker"] for row in json.loads(out[0])["data"]["other_hosts"]] == [1, 3]
     code, _, err = run(monkeypatch, tmp_path, "upgrade")
     assert err[-1] == (
         "left: broker 1 on mill-1.example.org, then broker 3 on mill-3.example.org. Type there"
