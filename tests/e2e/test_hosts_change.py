@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.hosted_mill import HOSTS, SPARE, HostedMill, hosted_mill
+from tests.e2e.hosted_mill import FOURTH, HOSTS, SPARE, HostedMill, hosted_mill
 from tests.e2e.hosted_scene import COUNTED_S, HostedScene
 from tests.e2e.mill import SHIPPED, temp_mill
 from tests.harness.namespaces import can_be_made
@@ -207,6 +207,67 @@ def test_each_host_is_upgraded(scene: HostedScene) -> None:
     scene.is_exact()
 
 
+def test_a_fourth_host_is_added_and_another_is_removed(
+    scene: HostedScene, machines: ExitStack
+) -> None:
+    mill = scene.mill
+    refused = mill.run(1, "broker", "add", "4", "--yes")
+    assert refused.code == 3
+    assert "`brokers: [1, 2, 3, 4]`, and the host of broker 4 in `hosts`" in refused.err
+    mill.list_hosts(1, 2, 3, 4)
+    before = incarnations(mill)
+    machine = machines.enter_context(temp_mill(scene.folder / "host-4"))
+    machine.home.config_file.unlink()
+    mill.moves_to(4, machine, FOURTH)
+    for host in HOSTS:
+        applied = mill.run(host, "up", "--apply")
+        assert applied.code == 0, f"{applied.err}\n{mill.ends(host)}"
+    assert incarnations(mill) == before
+
+    with mill.inside(2):
+        adding = mill.hosts[2].begin("broker", "add", "4", "--yes")
+    said = until_it_says(adding, "this command waits for broker 4")
+    assert f"on {mill.name_of(1)}: `./millrace enrol broker 4`" in said
+    mill.joins(4, scene.folder)
+    up = mill.run(4, "up")
+    assert up.code == 0, f"{up.err}\n{mill.ends(4)}"
+    _, err = adding.communicate(timeout=REPLACED_S)
+    assert adding.returncode == 0, f"{err}\n{mill.ends(4)}"
+    assert voters(mill) == [1, 2, 3]
+    scene.write()
+    scene.is_exact()
+
+    main = mill.run(2, "broker", "remove", "1", "--yes")
+    assert (main.code, "is on the main host" in main.err) == (3, True)
+    with mill.inside(1):
+        removing = mill.main.begin("broker", "remove", "3", "--yes")
+    until_it_says(removing, f"on {mill.name_of(3)}: `./millrace down`")
+    assert voters(mill) == [1, 2, 4]
+    assert mill.run(3, "down").code == 0
+    _, err = removing.communicate(timeout=REPLACED_S)
+    assert removing.returncode == 0, err
+    assert "broker 3 has left the cluster" in err
+    assert "out of `cluster.brokers` and `cluster.hosts`" in err
+    mill.list_hosts(1, 2, 4)
+    for host in (1, 2, 4):
+        applied = mill.run(host, "up", "--apply")
+        assert applied.code == 0, f"{applied.err}\n{mill.ends(host)}"
+    mill.wait_for(1, {2: "in service", 4: "in service"})
+    assert mill.under_replicated() == 0
+    scene.write()
+    scene.is_exact()
+
+
+def test_a_broker_that_is_still_needed_stays_in_the_file(scene: HostedScene) -> None:
+    """The main host asks the cluster, because the broker is no part of this host."""
+    mill = scene.mill
+    mill.list_hosts(1, 2, 3)
+    refused = mill.run(1, "up", "--apply")
+    assert refused.code == 3
+    assert "broker 4 still has" in refused.err
+    mill.list_hosts(1, 2, 4)
+
+
 def test_each_host_is_stopped_at_the_end(scene: HostedScene) -> None:
-    for host in reversed(HOSTS):
+    for host in sorted(scene.mill.hosts, reverse=True):
         assert scene.mill.run(host, "down").code == 0
