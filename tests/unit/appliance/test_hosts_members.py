@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from appliance.cli import broker_addition
 from appliance.operate import lifecycle
 from appliance.output import Exit
 from protocol.messages.cluster import DescribeClusterResponse
@@ -83,7 +82,7 @@ def test_a_broker_of_a_fourth_host_is_waited_for(adding: Desk) -> None:
 
 
 def test_a_broker_without_a_host_is_refused(adding: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_addition.lifecycle, "is_running", lambda home: True)
+    monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
     monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": [{"part": "broker-1"}]})
     code, _, err = adding.run_here("broker", "add", "5", "--yes")
     assert code == Exit.CONDITION
