@@ -19,7 +19,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
-from appliance.cli.other_hosts import refuse_on_hosts
+from appliance.cli.other_hosts import how_to_start, own_hosts, runs_elsewhere
 from appliance.cli.progress import progress_line
 from appliance.config.model import BROKER_ID_MAX
 from appliance.mill.parts import BROKER_PREFIX, broker_ids
@@ -52,7 +52,6 @@ def add(
     """
     from appliance.kafka import addition
 
-    refuse_on_hosts("broker add", bootstrap)
     is_ours = bootstrap is None and not context.in_containers()
     if is_ours:
         _refuse_unlisted(broker)
@@ -73,7 +72,11 @@ def add(
     if steps:
         confirm(_remarks(state, voter), yes)
         try:
-            _proceed(broker, voter, is_ours, bootstrap, timeout)
+            elsewhere = runs_elsewhere(broker, bootstrap)
+            if elsewhere is not None and broker not in state.registered:
+                say(how_to_start(broker, elsewhere, "the host of the new broker"))
+            is_here = is_ours and elsewhere is None
+            _proceed(broker, voter, is_here, bootstrap, timeout)
         except KeyboardInterrupt:
             say("\nno longer following; the same command continues")
             raise
@@ -90,7 +93,10 @@ def _refuse_unlisted(broker: int) -> None:
     name = f"{BROKER_PREFIX}{broker}"
     if not lifecycle.is_running(home):
         return
+    hosts = own_hosts()
     if any(entry["part"] == name for entry in lifecycle.snapshot(home)["parts"]):
+        return
+    if hosts is not None and broker in hosts:
         return
     ids = broker_ids(config)
     if not 1 <= broker <= BROKER_ID_MAX:
@@ -102,9 +108,13 @@ def _refuse_unlisted(broker: int) -> None:
             "this mill has one broker: `./millrace cluster grow` makes three of it", Exit.CONDITION
         )
     wanted = ", ".join(map(str, sorted({*ids, broker})))
+    lines, where = f"`brokers: [{wanted}]`", f"{home.config_file}, run `./millrace up --apply`"
+    if hosts is not None:
+        lines += f", and the host of broker {broker} in `hosts`,"
+        where = "the file of each host, run `./millrace up --apply` there"
     raise CommandError(
-        f"the mill does not run broker {broker}. Write `brokers: [{wanted}]` below `cluster:` in "
-        f"{home.config_file}, run `./millrace up --apply`, and then the same command again",
+        f"the mill does not run broker {broker}. Write {lines} below `cluster:` in {where}, and"
+        " then the same command again",
         Exit.CONDITION,
     )
 
@@ -124,11 +134,11 @@ def _listed(state: "AdditionState") -> str:
 
 
 def _proceed(
-    broker: int, votes: bool, is_ours: bool, bootstrap: str | None, timeout: float
+    broker: int, votes: bool, is_here: bool, bootstrap: str | None, timeout: float
 ) -> None:
     from appliance.kafka import addition
 
-    if is_ours and lifecycle.is_running(context.home()):
+    if is_here and lifecycle.is_running(context.home()):
         wait_healthy(broker)
     with step_progress() as progress:
 

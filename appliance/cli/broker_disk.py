@@ -18,7 +18,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
-from appliance.cli.other_hosts import own_hosts, runs_elsewhere
+from appliance.cli.other_hosts import how_to_start, own_hosts, runs_elsewhere
 from appliance.mill.parts import BROKER_PREFIX, main_broker
 from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
 from appliance.operate import lifecycle
@@ -135,21 +135,12 @@ def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
 
 def _what_to_type(broker: int, host: str) -> str:
     """Return how the broker of another host is started with an empty disk."""
-    mill = context.mill_as_it_runs()
-    hosts, main = mill.config.cluster.hosts or {}, main_broker(mill.config)
-    if broker == main:
+    if broker == main_broker(context.mill_as_it_runs().config):
         return (
             f"on {host}: `./millrace broker replace-disk {broker}`. This command waits for the"
             " broker"
         )
-    return (
-        f"on {hosts[main]}: `./millrace enrol broker {broker}`, and copy the file to {host}, which"
-        f" can be a new machine with this name\n"
-        f"on {host}: `./millrace down` if the mill runs there, then `./millrace join"
-        f" broker-{broker}.join` and `./millrace up`\n"
-        f"this command waits for broker {broker}. Ctrl-C ends only the waiting; the same command"
-        " continues"
-    )
+    return how_to_start(broker, host, "which can be a new machine with this name")
 
 
 def _start(broker: int, bootstrap: str | None) -> None:

@@ -19,7 +19,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
-from appliance.cli.other_hosts import refuse_on_hosts
+from appliance.cli.other_hosts import own_hosts, runs_elsewhere
 from appliance.cli.progress import waiting
 from appliance.cli.reassign_commands import cancellation
 from appliance.cli.reassign_throttle import (
@@ -29,7 +29,7 @@ from appliance.cli.reassign_throttle import (
     rate_text,
     remove_throttle,
 )
-from appliance.mill.parts import BROKER_PREFIX, broker_ids
+from appliance.mill.parts import BROKER_PREFIX, broker_ids, main_broker
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, say
 
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
 
 STOP_TIMEOUT_S = 60.0
 """The time in seconds within which a broker of the mill stops. It leads nothing any more."""
-
-_AFTERWARDS = (
-    "Its folder stays as it is: delete it before the id comes back. Take the id out of "
-    "`cluster.brokers` in the file, and run `./millrace up --apply`"
-)
 
 BrokerArgument = Annotated[int, typer.Argument(metavar="N", help="The id of the broker.", min=0)]
 
@@ -67,7 +62,7 @@ def remove(
 
     The same command continues where it was interrupted. Ctrl-C ends only the following.
     """
-    refuse_on_hosts("broker remove", bootstrap)
+    _refuse_main_host(broker, bootstrap)
     if abort:
         if throttle is not None or force:
             raise CommandError("--abort excludes --throttle and --force", Exit.USAGE)
@@ -77,7 +72,10 @@ def remove(
     state, lines = _plan(broker, rate, force, bootstrap, output, as_json, timeout)
     if not state.is_member:
         # An interrupted command can have taken the last step without saying so.
-        say(f"broker {broker} is not in the cluster: nothing is left to do there. {_AFTERWARDS}")
+        say(
+            f"broker {broker} is not in the cluster: nothing is left to do there."
+            f" {_afterwards(bootstrap)}"
+        )
         return
     if dry_run:
         say("\n".join([*lines, "nothing was changed"]))
@@ -91,7 +89,30 @@ def remove(
             f"removal, `./millrace broker remove {broker} --abort` takes it back"
         )
         raise
-    say(f"broker {broker} has left the cluster. {_AFTERWARDS}")
+    say(f"broker {broker} has left the cluster. {_afterwards(bootstrap)}")
+
+
+def _refuse_main_host(broker: int, bootstrap: str | None) -> None:
+    """Raise CommandError for the broker beside which all other parts of the mill run."""
+    if own_hosts(bootstrap) is not None and broker == main_broker(context.mill_as_it_runs().config):
+        raise CommandError(
+            f"broker {broker} is on the main host, which has the key of the CA and all other parts:"
+            " it cannot be removed",
+            Exit.CONDITION,
+        )
+
+
+def _afterwards(bootstrap: str | None) -> str:
+    """Return what is left for the user to do."""
+    if own_hosts(bootstrap) is None:
+        return (
+            "Its folder stays as it is: delete it before the id comes back. Take the id out of "
+            "`cluster.brokers` in the file, and run `./millrace up --apply`"
+        )
+    return (
+        "Delete `data` on its host. Take the id out of `cluster.brokers` and `cluster.hosts` in the"
+        " file of each other host, and run `./millrace up --apply` there"
+    )
 
 
 def _plan(
@@ -173,6 +194,9 @@ def _stop(broker: int, bootstrap: str | None) -> None:
     """Stop a broker of this mill. Raises CommandError for another broker."""
     name, home = f"{BROKER_PREFIX}{broker}", context.home()
     is_ours = bootstrap is None and not context.in_containers() and lifecycle.is_running(home)
+    if (host := runs_elsewhere(broker, bootstrap)) is not None:
+        say(f"on {host}: `./millrace down`. This command waits until broker {broker} has stopped")
+        return
     try:
         if is_ours:
             with waiting(f"stopping {name}"):

@@ -13,10 +13,6 @@ from appliance.mill.settings import Mill
 from appliance.output import duration_text
 from protocol.status import StatusUnavailable, fetch_status
 
-ROUND_MS = 3_600_000
-"""A broker that has registered within this time, in milliseconds, counts as restarted in this
-round."""
-
 STATUS_TIMEOUT_S = 2.0
 
 
@@ -28,44 +24,43 @@ class HostsRound:
     hosts: Mapping[int, str]
     """The hosts of the other brokers, by broker."""
     ages_ms: Mapping[int, int]
-    """For how long brokers have been registered, if they registered after the one of this host."""
+    """For how long brokers have been registered, if they registered after the one of this host.
+    Nothing says whether that was in this round."""
     is_controller_here: bool
-
-    @property
-    def left(self) -> list[int]:
-        """The brokers that were not restarted in this round."""
-        return [one for one in self.hosts if self.ages_ms.get(one, ROUND_MS) >= ROUND_MS]
 
     @property
     def notes(self) -> list[str]:
         """Sentences before the restart."""
-        if not self.is_controller_here or not self.left:
+        if not self.is_controller_here:
             return []
         return [
-            "the broker of this host is the active controller: the controller changes only once if"
-            " this host comes last"
+            "the broker of this host is the active controller: take this host last, so that the"
+            " controller changes only once"
         ]
 
-    def lines(self, command: str, controller: int | None) -> list[str]:
-        """Return the sentences after the restart. `command` is what to type on the other hosts.
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The other brokers as data."""
+        return [
+            {"broker": one, "host": host, "registered_ago_ms": self.ages_ms.get(one)}
+            for one, host in self.hosts.items()
+        ]
+
+    def line(self, command: str, controller: int | None) -> str:
+        """Return the sentence after the restart. `command` is what to type on the other hosts.
         `controller` is the active controller now; None if it is unknown."""
-        done = [one for one in self.hosts if one not in self.left]
-        lines = []
-        if done:
-            ages = ", ".join(
-                f"broker {one} on {self.hosts[one]} ({duration_text(self.ages_ms[one])} ago)"
-                for one in done
-            )
-            lines.append(f"restarted within the last hour: {ages}")
-        if not self.left:
-            return [*lines, "no host is left"]
-        ordered = sorted(self.left, key=lambda one: (one == controller, one))
-        named = ", then ".join(
-            f"broker {one} on {self.hosts[one]}"
-            + (" (the active controller, so last)" if one == controller and ordered[1:] else "")
-            for one in ordered
-        )
-        return [*lines, f"left: {named}. Type there `{command}`, on one host after the other"]
+        ordered = sorted(self.hosts, key=lambda one: (one == controller, one))
+        named = ", then ".join(self._named(one, is_last=one == controller) for one in ordered)
+        return f"left: {named}. Type there `{command}`, on one host after the other"
+
+    def _named(self, broker: int, *, is_last: bool) -> str:
+        text = f"broker {broker} on {self.hosts[broker]}"
+        if is_last:
+            text += " (the active controller, so last)"
+        if broker in self.ages_ms:
+            ago = duration_text(self.ages_ms[broker])
+            text += f", unless its start {ago} ago was in this round"
+        return text
 
 
 def hosts_round(mill: Mill) -> HostsRound | None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def refuse_leaving_brokers(removed: Iterable[str]) -> None:
-    """Raise CommandError if one of these parts is a broker that has not left the cluster.
+    """Raise CommandError if one of these brokers has not left the cluster. They can be on other
+    hosts.
 
     The file only says which processes run. The metadata log says which brokers have replicas and
     votes. Only `./millrace broker remove` takes them away.

@@ -22,7 +22,7 @@ from appliance.cli.summary import summary
 from appliance.config.load import LoadedConfig, load
 from appliance.mill.home import Home
 from appliance.mill.host_secrets import initialise_mill
-from appliance.mill.parts import BROKER_PREFIX
+from appliance.mill.parts import BROKER_PREFIX, broker_names
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle, starting
 from appliance.operate.lifecycle import MillProgress
@@ -134,6 +134,8 @@ def _start(mill: Mill, loaded: LoadedConfig) -> None:
         for check in error.checks:
             say(f"millrace: {check}")
         raise CommandError("nothing was started") from error
+    except lifecycle.StartFailed as error:
+        raise CommandError(str(error)) from error
 
 
 def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mill, Differences]:
@@ -153,7 +155,7 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     has_ended = lifecycle.snapshot(home).get("round_ended")
     if apply and (other or has_changed or has_ended):
         _refuse_what_cannot_run(mill, loaded, started)
-        refuse_leaving_brokers(other.removed)
+        refuse_leaving_brokers({*broker_names(started.config)} - {*broker_names(mill.config)})
         answer = control.ask(home.socket, {"command": "apply", "sha256": mill.sha256})
         if not answer["ok"]:
             raise CommandError(f"nothing was changed: {answer['error']}")
@@ -275,8 +277,8 @@ def _restart_in_turns(names: list[str], timeout: float, as_json: bool) -> None:
     ]
     data = {"elapsed_s": seconds, "parts": rows}
     if others is not None:
-        lines += others.lines("./millrace restart --rolling", controller_of(mill))
-        data["brokers_left"] = others.left
+        lines.append(others.line("./millrace restart --rolling", controller_of(mill)))
+        data["other_hosts"] = others.rows
     tell("\n".join(lines), "rolling-restart/1", data, as_json)
 
 

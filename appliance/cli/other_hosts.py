@@ -152,6 +152,20 @@ def runs_elsewhere(broker: int, bootstrap: str | None) -> str | None:
     return hosts.get(broker)
 
 
+def how_to_start(broker: int, host: str, remark: str) -> str:
+    """Return how the broker of another host is started with an empty disk. `remark` is about the
+    host."""
+    config = context.mill_as_it_runs().config
+    main = (config.cluster.hosts or {})[main_broker(config)]
+    return (
+        f"on {main}: `./millrace enrol broker {broker}`, and copy the file to {host}, {remark}\n"
+        f"on {host}: `./millrace down` if the mill runs there, then `./millrace join"
+        f" broker-{broker}.join` and `./millrace up`\n"
+        f"this command waits for broker {broker}. Ctrl-C ends only the waiting; the same command"
+        " continues"
+    )
+
+
 def refuse_on_hosts(what: str, bootstrap: str | None = None) -> None:
     """Raise CommandError for a command that is not offered yet if the brokers of this mill are on
     several hosts."""

@@ -75,7 +75,7 @@ def upgrade(
     hosts = hosts_round(mill)
     if dry_run:
         words = [f"would restart, in this order: {', '.join([*brokers, *others])}"]
-        words += [] if hosts is None else hosts.lines("./millrace upgrade", controller_of(mill))
+        words += [] if hosts is None else [hosts.line("./millrace upgrade", controller_of(mill))]
         tell("\n".join(words), "upgrade/1", _data(level, 0.0, [], hosts), as_json)
         return
     for text in hosts.notes if hosts is not None else ():
@@ -87,7 +87,7 @@ def upgrade(
     words = [
         f"{', '.join(row['part'] for row in rows)}: run {_installed()} ({seconds} s)",
         *_next_steps(),
-        *([] if hosts is None else hosts.lines("./millrace upgrade", controller_of(mill))),
+        *([] if hosts is None else [hosts.line("./millrace upgrade", controller_of(mill))]),
     ]
     tell("\n".join(words), "upgrade/1", _data(level, seconds, rows, hosts), as_json)
 
@@ -164,7 +164,7 @@ def _data(
         "supported": {"oldest": SUPPORTED.oldest, "newest": SUPPORTED.newest},
         "elapsed_s": seconds,
         "parts": rows,
-        **({} if hosts is None else {"brokers_left": hosts.left}),
+        **({} if hosts is None else {"other_hosts": hosts.rows}),
     }
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
+from broker.cluster.clocks import ClockReadings
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived import LivedAlarm
 from broker.cluster.probes import Probes
@@ -35,7 +36,9 @@ from broker.quorum.voters import ReplicaKey
 from broker.world import Address, World
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (
+    BrokerClock,
     BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
@@ -93,6 +96,7 @@ class LivenessDriver:
         self._world = world
         self._alarm = LivedAlarm(world, self._on_time)
         self._liveness: Liveness | None = None
+        self._clocks = ClockReadings()
         self._image = MetadataImage()
         self._numbers = count(OWN_LINK + 1)
         self._links: dict[BrokerConnection, int] = {}
@@ -121,6 +125,7 @@ class LivenessDriver:
         """Start watching brokers. Give every broker in service a full session, and probe it."""
         self._image = image
         liveness = self._liveness = Liveness(self._own_id)
+        self._clocks = ClockReadings()
         self._balance_ms = self._alarm.now_ms + BALANCE_MS
         # A reassignment can be complete without having been ended by the former controller
         # (KAFKA-4214).
@@ -199,7 +204,21 @@ class LivenessDriver:
         link = self._link_of(connection, request.broker_id)
         must_commit = len(list(self._voters())) > 1
         now_ms = self._alarm.now_ms
-        self._controller.submit(Heartbeat(request, liveness, link, now_ms, must_commit), waiter)
+        clocks, wall_ms = self._clocks, self._world.clock.now_ms()
+
+        def answered(response: BrokerHeartbeatResponse) -> None:
+            clocks.heard(request.broker_id, request.sent_at_ms, wall_ms)
+            in_service = {
+                one.node_id: one for one in self._image.brokers.values() if not one.is_fenced
+            }
+            response.clocks = [
+                BrokerClock(broker_id=node_id, ahead_ms=ahead_ms)
+                for node_id, ahead_ms in clocks.of(in_service).items()
+            ]
+            waiter.reply(response)
+
+        waits = OrderWaiter(answered, waiter.refused, waiter.host)
+        self._controller.submit(Heartbeat(request, liveness, link, now_ms, must_commit), waits)
         self._arm()
 
     def _registered(self, request: BrokerRegistrationRequest, link: int, broker_epoch: int) -> None:

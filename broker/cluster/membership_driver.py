@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from broker.cluster.clocks import Clocks
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived import LivedAlarm
 from broker.cluster.liveness_driver import LivenessDriver, broker_address
@@ -35,6 +36,7 @@ from protocol.errors import ApiError
 from protocol.messages.membership import (
     AlterPartitionRequest,
     BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
 )
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
@@ -85,6 +87,8 @@ class MembershipDriver:
         self._leader_id = NO_NODE
         self._alarm = LivedAlarm(world, self._on_time)
         self._stall_count = 0
+        self.clocks: Clocks = {}
+        """The clocks of the brokers in the controller's last answer to a heartbeat."""
         self._brokers: dict[int, BrokerImage] = {}
         """The brokers for which the links have the addresses, as last seen in the image."""
 
@@ -242,9 +246,13 @@ class MembershipDriver:
             is_late = end is End.TIMED_OUT
             self._perform(self._membership.failed(number, is_late, self._now_ms()))
 
+        if isinstance(message, BrokerHeartbeatRequest):
+            message.sent_at_ms = self._world.clock.now_ms()
         self._ask(node_id, message, partial(self._answered, number), failed)
 
     def _answered(self, number: int, answer: Any) -> None:
+        if isinstance(answer, BrokerHeartbeatResponse):
+            self.clocks = {one.broker_id: one.ahead_ms for one in answer.clocks}
         self._perform(self._membership.answered(number, answer, self._now_ms()))
 
     def _arm(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.cluster.clocks import wrong_clocks
 from broker.coordinators.txn_state import TxnState
 from broker.node.cluster_status import (
     copies_details,
@@ -17,7 +18,7 @@ from broker.node.cluster_status import (
     tally_of,
 )
 from broker.node.listeners import has_super_user
-from broker.node.waiting import waits
+from broker.node.waiting import clock_text, waits
 from protocol.status import PartState, PartStatus, Problem
 from protocol.types import NO_NODE, TopicPartition
 
@@ -133,7 +134,18 @@ class BrokerStatus:
                     "cancel the moves to this broker",
                 )
             )
-        return (*problems, *self._without_super_user())
+        return (*problems, *self._wrong_clocks(), *self._without_super_user())
+
+    def _wrong_clocks(self) -> Iterator[Problem]:
+        """Yield the problem of each broker whose clock differs from those of the others."""
+        joining = self._broker.joining
+        membership = None if joining is None else joining.membership
+        # A broker without a connection to the controller has old readings.
+        if membership is None or not membership.may_read:
+            return
+        brokers = self._broker.metadata.image.brokers
+        for one in wrong_clocks(membership.clocks):
+            yield Problem("clock_differs", clock_text(one, brokers))
 
     def _without_super_user(self) -> Iterator[Problem]:
         """Yield the problem that no super user can log in, or that a listener could not open."""

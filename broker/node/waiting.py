@@ -1,13 +1,16 @@
-"""Makes the problem texts that name the brokers for which this broker waits, before it has joined
-or without a quorum."""
+"""Makes the problem texts that name other brokers: those for which this broker waits, before it has
+joined or without a quorum, and those whose clocks are wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from broker.cluster.clocks import CLOCK_LIMIT_MS, WrongClock
 from broker.cluster.found import listed
 from broker.cluster.metadata import Metadata
 from broker.cluster.moves import MovedBrokers
+from broker.config import BROKER_LISTENER
+from broker.metadata.broker_image import BrokerImage
 from broker.node.joining import ClusterJoin
 from broker.quorum.voters import majority_of
 from broker.sessions.peers import Peers, Silence
@@ -150,3 +153,18 @@ def _how(silence: Silence, now_ms: int) -> str:
         else _WORDS.get(silence.end, "gives no answer")
     )
     return f"{said} (for {max(now_ms - silence.since_ms, 0) // 1000} s)"
+
+
+def clock_text(wrong: WrongClock, brokers: Mapping[int, BrokerImage]) -> str:
+    """Return the text for a broker whose clock differs from those of the others."""
+    broker = brokers.get(wrong.node_id)
+    address = None if broker is None else broker.listeners.get(BROKER_LISTENER)
+    where = "" if address is None else f" on {address[0]}"
+    direction = "ahead of" if wrong.ahead_ms > 0 else "behind"
+    others = "the clock of the only other broker" if wrong.is_unsure else "the others' clocks"
+    text = (
+        f"the clock of broker {wrong.node_id}{where} is {abs(wrong.ahead_ms) // 1000} s {direction}"
+        f" {others} (limit: {CLOCK_LIMIT_MS // 1000} s): correct it there, and keep all hosts"
+        " together with NTP"
+    )
+    return f"{text}. The other clock can be the wrong one" if wrong.is_unsure else text

@@ -97,6 +97,7 @@ class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=
 
     `current_metadata_offset` is the highest offset of the metadata log that the broker has
     replayed. `damaged` names logs that were found damaged while they were in use (decision 0077).
+    `sent_at_ms` is the broker's wall clock (decision 0235).
     """
 
     broker_id: int = int32()
@@ -106,6 +107,15 @@ class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=
     want_shut_down: bool = boolean()
     offline_log_dirs: list[Uuid] = array(uuid_, tag=0)
     damaged: list[DamagedTopic] = array(DamagedTopic, tag=OUR_TAGS)
+    sent_at_ms: int = int64(tag=OUR_TAGS + 1, default=-1)
+
+
+class BrokerClock(Struct):
+    """By how many milliseconds a broker's clock is ahead of the controller's. Kafka has no such
+    message."""
+
+    broker_id: int = int32()
+    ahead_ms: int = int64()
 
 
 class BrokerHeartbeatResponse(
@@ -115,7 +125,7 @@ class BrokerHeartbeatResponse(
 
     All decisions that the controller had made when it got the heartbeat are committed below
     `metadata_end_offset`. A broker that has replayed up to this offset knows all decisions about
-    itself.
+    itself. `clocks` has the brokers whose clocks the controller knows (decision 0235).
     """
 
     throttle_time_ms: int = int32()
@@ -124,6 +134,7 @@ class BrokerHeartbeatResponse(
     is_fenced: bool = boolean(default=True)
     should_shut_down: bool = boolean()
     metadata_end_offset: int = int64(tag=OUR_TAGS, default=-1)
+    clocks: list[BrokerClock] = array(BrokerClock, tag=OUR_TAGS + 1)
 
 
 class UnregisterBrokerRequest(

@@ -6,6 +6,7 @@ All machines know the hosts by name: each command sees a file of names in place 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ STRANGER = 4
 """The network namespace of a machine that is not a host of the mill."""
 SPARE = 5
 """The network namespace of a machine that can take the place of a host."""
+FOURTH = 6
+"""The network namespace of a machine that can become a fourth host."""
 IN_SERVICE_S = 120.0
 
 
@@ -84,6 +87,15 @@ class HostedMill:
         file = self.main.home.config_file
         file.write_text(file.read_text().replace("ports: {", f"ports: {{net: {self.net}, "))
 
+    def list_hosts(self, *hosts: int) -> None:
+        """Write these hosts into the files of all hosts that have one, as an operator does."""
+        named = json.dumps({str(one): self.name_of(one) for one in hosts})
+        for mill in self.hosts.values():
+            file = mill.home.config_file
+            text = re.sub(r'("?hosts"?): \{[^}]*\}', rf"\1: {named}", file.read_text())
+            text = re.sub(r'("?brokers"?): (\d|\[[^]]*\])', rf"\1: {[*hosts]}", text, count=1)
+            file.write_text(text)
+
     def run(self, host: int, *words: str) -> Result:
         """Run one command on a host."""
         with self.inside(host):
@@ -103,11 +115,11 @@ class HostedMill:
             with self.inside(host):
                 begun[host] = self.hosts[host].begin("up")
         found = {}
-        # The main host waits for the others, so their failures are reported first.
-        for host in reversed(HOSTS):
+        for host in HOSTS:
             out, err = begun[host].communicate(timeout=600)
             found[host] = Result(begun[host].returncode, out, err)
-            assert begun[host].returncode == 0, f"host {host}: {err}\n{self.ends(host)}"
+        failed = [f"host {one}: {told.err}" for one, told in found.items() if told.code]
+        assert not failed, "\n".join([*failed, *map(self.ends, HOSTS)])
         return found
 
     def ends(self, host: int) -> str:
@@ -158,7 +170,7 @@ def hosted_mill(folder: Path) -> Iterator[HostedMill]:
     """Yield a mill whose three hosts are stopped at the end of the test."""
     with ExitStack() as stack:
         stack.enter_context(own_network())
-        spaces = stack.enter_context(Namespaces((*HOSTS, STRANGER, SPARE)))
+        spaces = stack.enter_context(Namespaces((*HOSTS, STRANGER, SPARE, FOURTH)))
         hosts: dict[int, TempMill] = {}
         for host in HOSTS:
             hosts[host] = stack.enter_context(temp_mill(folder / f"host-{host}"))

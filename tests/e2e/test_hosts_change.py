@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.hosted_mill import HOSTS, SPARE, HostedMill, hosted_mill
+from tests.e2e.hosted_mill import FOURTH, HOSTS, SPARE, HostedMill, hosted_mill
 from tests.e2e.hosted_scene import COUNTED_S, HostedScene
 from tests.e2e.mill import SHIPPED, temp_mill
 from tests.harness.namespaces import can_be_made
@@ -124,6 +124,150 @@ def test_the_new_disk_votes_and_its_host_restarts_like_any_other(scene: HostedSc
     mill.wait_for(3, {1: "in service", 2: "in service"})
 
 
+def incarnations(mill: HostedMill) -> dict[int, str]:
+    """Return the process of each broker, as the cluster knows it."""
+    shown = mill.run(1, "broker", "describe", "--json")
+    assert shown.code == 0, shown.err
+    return {row["broker"]: row["incarnation"] for row in json.loads(shown.out)["data"]["brokers"]}
+
+
+def controller(mill: HostedMill) -> int:
+    shown = mill.run(1, "broker", "list", "--json")
+    found = [row["broker"] for row in json.loads(shown.out)["data"] if row["controller"]]
+    assert len(found) == 1, found
+    return int(found[0])
+
+
+def test_brokers_restart_on_one_host_after_the_other(scene: HostedScene) -> None:
+    """Each host waits for the brokers of the others, and says which hosts are left."""
+    mill = scene.mill
+    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    before, last = incarnations(mill), controller(mill)
+    away = 3 if last != 3 else 2
+    (first,) = set(HOSTS) - {away, last}
+
+    # While another host is away, the broker of this host is not restarted.
+    assert mill.run(away, "down").code == 0
+    with mill.inside(first):
+        waiting = mill.hosts[first].begin("restart", "--rolling")
+    shown = wait_until(lambda: reason_to_wait(mill, first), 60, "the broker waits")
+    assert f"broker-{away}, which is out of service" in shown
+    scene.write()
+    assert incarnations(mill)[first] == before[first]
+    back = mill.run(away, "up")
+    assert back.code == 0, back.err
+    _, err = waiting.communicate(timeout=COUNTED_S)
+    assert waiting.returncode == 0, err
+    assert incarnations(mill)[first] != before[first]
+    line = err.splitlines()[-1]
+    assert line.startswith(f"left: broker {away} on {mill.name_of(away)}, ")
+    assert f"then broker {last} on {mill.name_of(last)} (the active controller, so last)" in line
+    assert "Type there `./millrace restart --rolling`" in line
+
+    before = incarnations(mill)
+    for host in (away, last):
+        scene.write()
+        told = mill.run(host, "restart", "--rolling")
+        assert told.code == 0, f"{told.err}\n{mill.ends(host)}"
+        assert incarnations(mill)[host] != before[host]
+    assert "is the active controller: take this host last" in told.err
+    assert told.err.splitlines()[-1].count(", unless its start ") == 2
+    scene.is_exact()
+
+
+def reason_to_wait(mill: HostedMill, host: int) -> str:
+    """Return why the broker of a host still waits for its turn; empty if it does not wait."""
+    with mill.inside(host):
+        row = mill.hosts[host].status()[f"broker-{host}"]
+    return str(row["reason"]) if "waits for" in row["reason"] else ""
+
+
+def test_each_host_is_upgraded(scene: HostedScene) -> None:
+    """The brokers of the hosts restart in turns, and on the main host the other parts too."""
+    mill = scene.mill
+    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    before = incarnations(mill)
+    with mill.inside(1):
+        pids = {name: row["pid"] for name, row in mill.main.status().items()}
+    planned = mill.run(2, "upgrade", "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "would restart, in this order: broker-2" in planned.err
+    for host in HOSTS:
+        scene.write()
+        told = mill.run(host, "upgrade")
+        assert told.code == 0, f"{told.err}\n{mill.ends(host)}"
+        assert "upgrade finalize" in told.err
+    after = incarnations(mill)
+    assert all(before[host] != after[host] for host in HOSTS)
+    with mill.inside(1):
+        new_pids = {name: row["pid"] for name, row in mill.main.status().items()}
+    assert {name for name in pids if pids[name] != new_pids[name]} == {
+        "broker-1", "collector", "stream", "monitor",
+    }  # fmt: skip
+    scene.is_exact()
+
+
+def test_a_fourth_host_is_added_and_another_is_removed(
+    scene: HostedScene, machines: ExitStack
+) -> None:
+    mill = scene.mill
+    refused = mill.run(1, "broker", "add", "4", "--yes")
+    assert refused.code == 3
+    assert "`brokers: [1, 2, 3, 4]`, and the host of broker 4 in `hosts`" in refused.err
+    mill.list_hosts(1, 2, 3, 4)
+    before = incarnations(mill)
+    machine = machines.enter_context(temp_mill(scene.folder / "host-4"))
+    machine.home.config_file.unlink()
+    mill.moves_to(4, machine, FOURTH)
+    for host in HOSTS:
+        applied = mill.run(host, "up", "--apply")
+        assert applied.code == 0, f"{applied.err}\n{mill.ends(host)}"
+    assert incarnations(mill) == before
+
+    with mill.inside(2):
+        adding = mill.hosts[2].begin("broker", "add", "4", "--yes")
+    said = until_it_says(adding, "this command waits for broker 4")
+    assert f"on {mill.name_of(1)}: `./millrace enrol broker 4`" in said
+    mill.joins(4, scene.folder)
+    up = mill.run(4, "up")
+    assert up.code == 0, f"{up.err}\n{mill.ends(4)}"
+    _, err = adding.communicate(timeout=REPLACED_S)
+    assert adding.returncode == 0, f"{err}\n{mill.ends(4)}"
+    assert voters(mill) == [1, 2, 3]
+    scene.write()
+    scene.is_exact()
+
+    main = mill.run(2, "broker", "remove", "1", "--yes")
+    assert (main.code, "is on the main host" in main.err) == (3, True)
+    with mill.inside(1):
+        removing = mill.main.begin("broker", "remove", "3", "--yes")
+    until_it_says(removing, f"on {mill.name_of(3)}: `./millrace down`")
+    assert voters(mill) == [1, 2, 4]
+    assert mill.run(3, "down").code == 0
+    _, err = removing.communicate(timeout=REPLACED_S)
+    assert removing.returncode == 0, err
+    assert "broker 3 has left the cluster" in err
+    assert "out of `cluster.brokers` and `cluster.hosts`" in err
+    mill.list_hosts(1, 2, 4)
+    for host in (1, 2, 4):
+        applied = mill.run(host, "up", "--apply")
+        assert applied.code == 0, f"{applied.err}\n{mill.ends(host)}"
+    mill.wait_for(1, {2: "in service", 4: "in service"})
+    assert mill.under_replicated() == 0
+    scene.write()
+    scene.is_exact()
+
+
+def test_a_broker_that_is_still_needed_stays_in_the_file(scene: HostedScene) -> None:
+    """The main host asks the cluster, because the broker is no part of this host."""
+    mill = scene.mill
+    mill.list_hosts(1, 2, 3)
+    refused = mill.run(1, "up", "--apply")
+    assert refused.code == 3
+    assert "broker 4 still has" in refused.err
+    mill.list_hosts(1, 2, 4)
+
+
 def test_each_host_is_stopped_at_the_end(scene: HostedScene) -> None:
-    for host in reversed(HOSTS):
+    for host in sorted(scene.mill.hosts, reverse=True):
         assert scene.mill.run(host, "down").code == 0

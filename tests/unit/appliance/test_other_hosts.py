@@ -107,8 +107,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 @pytest.mark.parametrize(
     "words",
     [
-        ("broker", "add", "4"),
-        ("broker", "remove", "3", "--yes"),
         ("cluster", "grow"),
         ("backup", "copy"),
         ("restore", "copy"),

@@ -13,6 +13,7 @@ from appliance.cli import mill_commands
 from appliance.operate import lifecycle
 from appliance.output import Exit
 from appliance.supervisor import control
+from tests.harness.ports import free_ports
 from tests.unit.appliance.fake_cluster import NODE_IDS, FakeCluster
 from tests.unit.appliance.hosted import TEXT, joined
 from tests.unit.appliance.test_commands import config, run
@@ -127,13 +128,13 @@ def test_the_only_broker_of_a_host_waits_for_its_turn(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The brokers of the other hosts serve clients in the meantime, if all replicas are in sync."""
-    config(tmp_path, TEXT)
+    config(tmp_path, f"{TEXT}ports: {{broker_status: {free_ports(3)}}}\n")
     joined(tmp_path, 2)
     mill = supervised(monkeypatch, ["broker-2"])
     code, out, _ = run(monkeypatch, tmp_path, "upgrade", "--json")
     assert code == 0
     assert mill.asked == ["restart-in-turns"]
-    assert json.loads(out[0])["data"]["brokers_left"] == [1, 3]
+    assert [row["broker"] for row in json.loads(out[0])["data"]["other_hosts"]] == [1, 3]
     code, _, err = run(monkeypatch, tmp_path, "upgrade")
     assert err[-1] == (
         "left: broker 1 on mill-1.example.org, then broker 3 on mill-3.example.org. Type there"
