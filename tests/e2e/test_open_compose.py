@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from tests.e2e.containers import Containers, counts, mill_in_containers
+from tests.e2e.joined_host import Host
 from tests.e2e.mill import SHIPPED
 from tests.e2e.test_up_counts import STATUSES
 from tests.harness.logs import shared_log
@@ -126,11 +127,33 @@ class Scene:
             found = answer.getresponse()
             return found.status, found.getheader("Location")
 
-    def kcat(self, *arguments: str, lines: str = "") -> str:
-        """Run kcat as the user shop on the other machine, which knows the mill by its name."""
-        folder = self.mill.folder
-        hosts, conf, ca = folder / "hosts", folder / "shop.conf", folder / "ca.pem"
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """The prefix that runs a command on the other machine, which knows the mill by its name."""
+        hosts = self.mill.folder / "hosts"
         hosts.write_text(f"{self.spaces.router_of(STRANGER)} {NAME}\n")
+        mount = 'mount --bind "$0" /etc/hosts && exec "$@"'
+        inside = self.spaces.command(STRANGER)
+        return (*inside, "unshare", "--mount", "sh", "-c", mount, str(hosts))
+
+    def collects_elsewhere(self, join: str) -> None:
+        """Let the other machine join as a collector, and let it collect the shared log."""
+        host = Host(self.mill.folder / "host")
+        host.prefix = self.prefix
+        file = self.mill.folder / "web-07.join"
+        file.write_text(join)
+        joined = host.run("join", str(file))
+        assert joined.returncode == 0, joined.stderr
+        folder = host.folder / "watched" / "access"
+        shutil.copyfile(shared_log("apache_access.log"), folder / "elsewhere.log")
+        self.wanted += STATUSES
+        with host.collector():
+            self.wait_counted()
+
+    def kcat(self, *arguments: str, lines: str = "") -> str:
+        """Run kcat as the user shop on the other machine."""
+        folder = self.mill.folder
+        conf, ca = folder / "shop.conf", folder / "ca.pem"
         ca.write_text(
             self.mill.compose(
                 "run", "--rm", "-T", "--entrypoint", "cat", "cli", "/mill/data/ca.pem"
@@ -145,12 +168,7 @@ class Scene:
         }
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         done = subprocess.run(
-            [
-                *self.spaces.command(STRANGER),
-                *("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"'),
-                *(str(hosts), "kcat", "-F", str(conf), "-b", f"{NAME}:{NETS[0]}"),
-                *arguments,
-            ],
+            [*self.prefix, "kcat", "-F", str(conf), "-b", f"{NAME}:{NETS[0]}", *arguments],
             input=lines, capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -196,8 +214,7 @@ def test_a_mill_in_containers_is_opened_while_it_counts(scene: Scene) -> None:
     scene.wanted += SENT
     scene.wait_counted()
 
-    join = mill.cli("enrol", "collector", "web-07", "--out", "-")
-    assert join.startswith("millrace-join-")
+    scene.collects_elsewhere(mill.cli("enrol", "collector", "web-07", "--out", "-"))
     assert "broker-3" in mill.compose("run", "--rm", "-T", "init", "cert", "show")
     assert "Kafka with TLS and logins at 0.0.0.0, ports 9192, 9193, 9194" in mill.cli("doctor")
 
