@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from bench import collectors_page
 from bench.figures import percentile
 from bench.librdkafka import Lost
 from bench.machine import cpu_s, pss_mib
@@ -60,7 +61,9 @@ def running_brokers(folder: Path, count: int) -> Iterator[tuple[Sequence[BrokerP
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """Measure growing fleets with one broker, and then the same with three."""
+    """Measure the page with many collectors, growing fleets with one broker, and the same with
+    three."""
+    yield from collectors_page.measure(bench)
     counts = COUNTS[:1] if bench.options.quick else COUNTS
     for brokers in (1, 3):
         for count in counts:
