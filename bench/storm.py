@@ -121,16 +121,14 @@ def _one(
         brokers[RESTARTED].restart()
     wait_until(lambda: fleet.oldest_commit_ms > cut_ms, BACK_S, "all collectors back")
     end_s, end_cpu_s = time.perf_counter(), sum(cpu_s(one.pid) for one in others)
-    usual = (begin_cpu_s - calm_cpu_s) / (begin_s - calm_s)
     took = lines.finish()
     return {
         "calm_p99_ms": _p99_ms(took, calm_s, begin_s),
         "live_p99_ms": _p99_ms(took, begin_s, end_s),
         "live_max_ms": max(one.took_s for one in took if one.sent_s >= begin_s) * 1e3,
         "all_back_s": end_s - begin_s,
-        "extra_cpu_ms_per_collector": (end_cpu_s - begin_cpu_s - usual * (end_s - begin_s))
-        / fleet.count
-        * 1e3,
+        "calm_cpu_percent": (begin_cpu_s - calm_cpu_s) / (begin_s - calm_s) * 100,
+        "storm_cpu_percent": (end_cpu_s - begin_cpu_s) / (end_s - begin_s) * 100,
         "pss_mib": pss_mib(one.pid for one in brokers),
     }
 
