@@ -196,14 +196,17 @@ class Fleet(Server):
                 "burst_s": BURST_S,
             }
             self._members.append(FleetProcess(len(self._members), order, self.log, self._niceness))
-            ready = min(self.count, first + PER_PROCESS)
-            wait_until(
-                lambda ready=ready: self._sum("ready") == ready,  # type: ignore[misc]
-                START_S,
-                f"{ready} collectors ready",
-            )
+            self._wait_until_ready(min(self.count, first + PER_PROCESS))
         self.started_s = time.monotonic() - began_s
         return self
+
+    def _wait_until_ready(self, count: int) -> None:
+        try:
+            wait_until(lambda: self._sum("ready") == count, START_S, f"{count} collectors ready")
+        except AssertionError as error:
+            names = [name for one in self._members for name in one.state.get("unready", ())]
+            error.add_note(f"not ready: {names}; the log: {self.log.read_text()[-4_000:]}")
+            raise
 
     def write(self) -> None:
         """Begin to append lines to all files."""
