@@ -147,7 +147,8 @@ class Fleet(Server):
             rights = CollectorRights(GROUP, (TopicRight("logs.", is_prefix=True),))
             asked = Enrolment(GROUP, rights.topics, ENROLMENT_MS)
             # This makes the topics, too. For the others its steps are taken in larger requests.
-            await enrol(cluster, self._names[0], asked, MillEntry((), None), topics)
+            entry = MillEntry((), None)
+            await enrol(cluster, self._names[0], asked, entry, topics, self.interval_ms)
             for first in range(0, self.count, PER_REQUEST):
                 names = self._names[first : first + PER_REQUEST]
                 await create_acls(cluster, [acl for one in names for acl in acls_of(one, rights)])
