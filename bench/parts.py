@@ -9,6 +9,7 @@ from bench import (
     cluster,
     collector,
     collector_encode,
+    fleet,
     footprint,
     formats,
     growth,
@@ -16,6 +17,7 @@ from bench import (
     mill,
     protocol,
     sinks,
+    storm,
     stream,
 )
 from bench.measurement import Measurement
@@ -49,6 +51,8 @@ PARTS = {
     "live": Part("lines written while old ones are counted", live.measure),
     "sinks": Part("one merge into MySQL and Redis, by its size", sinks.measure),
     "growth": Part("MySQL with up to 100 million rows; only if named", growth.measure, True),
+    "fleet": Part("up to 1,000 collectors of other hosts; only if named", fleet.measure, True),
+    "storm": Part("1,000 collectors that reconnect at once; only if named", storm.measure, True),
     "protocol": Part("messages, frames, batches and codecs, call by call", protocol.measure),
     "encode": Part("lines to record batches, beside aiokafka", collector_encode.measure),
 }

@@ -8,7 +8,6 @@ repeats these steps and keeps its open files, unless another collector uses the 
 
 import asyncio
 import logging
-import random
 import socket
 import uuid
 from collections.abc import Coroutine
@@ -65,7 +64,6 @@ class Agent:
     ):
         section = settings.section
         self._wake = asyncio.Event()
-        self._rng = random.Random()
         self.settings = settings
         self.instance = instance
         self.clock = clock
@@ -271,10 +269,10 @@ class Agent:
 
     async def _take_over(self) -> bool:
         """Become the instance's only collector. Return False if the agent was stopped."""
-        backoff = start_wait(self.settings.section, self._rng)
+        backoff = start_wait(self.settings.section, self._tenure.rng)
         since_ms = self.clock()
         self.lookout.hold()
-        await self._pause(first_wait_ms(self.settings.section, self._rng))
+        await self._pause(first_wait_ms(self.settings.section, self._tenure.rng))
         while not self._stopping:
             try:
                 await self._stoppable(self._connect())

@@ -93,10 +93,10 @@ def collector(
         if not again:
             await mill_side.refuse_known(cluster, names)
         rows = []
-        for one in names:
-            join = await mill_side.enrol(cluster, one, asked, entry, specs)
+        async for join in mill_side.enrol_all(cluster, names, asked, entry, specs):
             path = _write(folder, join)
-            rows.append({"name": one, "group": join.group, "file": path, "ends_ms": join.ends_ms})
+            row = {"name": join.name, "group": join.group, "file": path, "ends_ms": join.ends_ms}
+            rows.append(row)
         return rows
 
     rows = with_cluster(None, timeout, work)

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.config.model import MillConfig
@@ -174,14 +174,34 @@ async def refuse_without_super_user(cluster: Cluster) -> None:
         )
 
 
+async def enrol_all(
+    cluster: Cluster,
+    names: Sequence[str],
+    asked: Enrolment,
+    entry: MillEntry,
+    topics: Mapping[str, TopicSpec],
+) -> AsyncIterator[JoinFile]:
+    """Enrol collectors one after the other, and yield the join file of each.
+
+    All get the commit interval for the number of collectors after the last one. Otherwise the first
+    ones of a thousand would commit as often as if they were alone. Raises as `enrol` does.
+    """
+    known = names_of([*await describe_users(cluster)])
+    interval_ms = commit_interval_ms(len({*known, *names}))
+    for name in names:
+        yield await enrol(cluster, name, asked, entry, topics, interval_ms)
+
+
 async def enrol(
     cluster: Cluster,
     name: str,
     asked: Enrolment,
     entry: MillEntry,
     topics: Mapping[str, TopicSpec],
+    interval_ms: int,
 ) -> JoinFile:
-    """Make the user of a collector with everything that it needs, and return its join file.
+    """Make the user of a collector with everything that it needs, and return its join file, which
+    has this commit interval.
 
     `topics` are the topics of the mill's configuration. Those that the collector may write are
     created as it says, because the collector can create none. The user comes last, so no host can
@@ -211,7 +231,6 @@ async def enrol(
     secret = secrets.token_urlsafe(SECRET_BYTES)
     await set_password(cluster, user, secret, MECHANISM, enrolment_ms=asked.valid_ms)
     ends_ms = await _new_end(cluster, name, ends.get(MECHANISM))
-    count = len(names_of([*await describe_users(cluster)]))
     return JoinFile(
         cluster_id=cluster.current.cluster_id or "",
         name=name,
@@ -223,7 +242,7 @@ async def enrol(
         secret=secret,
         ends_ms=ends_ms,
         topic=example,
-        commit_interval_ms=commit_interval_ms(count),
+        commit_interval_ms=interval_ms,
     )
 
 

@@ -1,6 +1,6 @@
 """Hundreds of real collectors of other hosts, of which one process holds many.
 
-with Fleet(folder, brokers, authority, count=200) as fleet, fleet.reader() as reader:
+with Fleet(folder, brokers, authority.file, count=200) as fleet, fleet.reader() as reader:
     fleet.write()
     ...
     written = fleet.pause()
@@ -36,7 +36,6 @@ from protocol.client.cluster import Cluster
 from protocol.client.user_admin import set_password
 from tests.harness import ROOT
 from tests.harness.broker import BrokerProcess
-from tests.harness.certificates import TestAuthority
 from tests.harness.fleet_lines import FleetReader
 from tests.harness.processes import Server
 from tests.harness.wait import wait_until
@@ -62,13 +61,13 @@ BROKER_SETTINGS: Mapping[str, object] = {"max.connections.per.ip": 10_000}
 class FleetProcess:
     """One process with some of the collectors."""
 
-    def __init__(self, number: int, order: Mapping[str, Any], log: Path) -> None:
+    def __init__(self, number: int, order: Mapping[str, Any], log: Path, niceness: int) -> None:
         self.state: dict[str, Any] = {}
         """The last state that the process has told."""
         self._acknowledged: dict[str, dict[str, Any]] = {}
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.harness.fleet_member"],
+                ["nice", "-n", str(niceness), sys.executable, "-m", "tests.harness.fleet_member"],
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, text=True,
             )  # fmt: skip
         self._thread = threading.Thread(target=self._listen, name=f"fleet {number}", daemon=True)
@@ -105,21 +104,24 @@ class Fleet(Server):
         self,
         folder: Path,
         brokers: Sequence[BrokerProcess],
-        authority: TestAuthority,
+        ca: Path,
         count: int,
         *,
         lines_per_s: float = LINES_PER_S,
         interval_ms: int | None = None,
+        niceness: int = 0,
     ) -> None:
-        """Describe the collectors. `interval_ms` is their `commit_interval`; None for the one that
-        `enrol` gives when there are so many collectors."""
+        """Describe the collectors. `ca` is the CA that they trust. `interval_ms` is their
+        `commit_interval`; None for the one that `enrol` gives when there are so many. With
+        `niceness` their processes have a lower priority than the brokers."""
         self.count = count
         self.interval_ms = commit_interval_ms(count) if interval_ms is None else interval_ms
         self.log = folder / "fleet.log"
         self._folder = folder
         self._brokers = brokers
-        self._authority = authority
+        self._ca = ca
         self._lines_per_s = lines_per_s
+        self._niceness = niceness
         self._names = [f"web-{number:04}" for number in range(count)]
         self._members: list[FleetProcess] = []
         self._is_enrolled = False
@@ -145,7 +147,8 @@ class Fleet(Server):
             rights = CollectorRights(GROUP, (TopicRight("logs.", is_prefix=True),))
             asked = Enrolment(GROUP, rights.topics, ENROLMENT_MS)
             # This makes the topics, too. For the others its steps are taken in larger requests.
-            await enrol(cluster, self._names[0], asked, MillEntry((), None), topics)
+            entry = MillEntry((), None)
+            await enrol(cluster, self._names[0], asked, entry, topics, self.interval_ms)
             for first in range(0, self.count, PER_REQUEST):
                 names = self._names[first : first + PER_REQUEST]
                 await create_acls(cluster, [acl for one in names for acl in acls_of(one, rights)])
@@ -166,7 +169,7 @@ class Fleet(Server):
             },
             "bootstrap_servers": ",".join(one.net_bootstrap for one in self._brokers),
             "security": {
-                "ca": str(self._authority.file),
+                "ca": str(self._ca),
                 "user": user_of(name),
                 "password": PASSWORD,
                 "mechanism": MECHANISM.sasl_name,
@@ -193,15 +196,18 @@ class Fleet(Server):
                 "lines_per_s": self._lines_per_s,
                 "burst_s": BURST_S,
             }
-            self._members.append(FleetProcess(len(self._members), order, self.log))
-            ready = min(self.count, first + PER_PROCESS)
-            wait_until(
-                lambda ready=ready: self._sum("ready") == ready,  # type: ignore[misc]
-                START_S,
-                f"{ready} collectors ready",
-            )
+            self._members.append(FleetProcess(len(self._members), order, self.log, self._niceness))
+            self._wait_until_ready(min(self.count, first + PER_PROCESS))
         self.started_s = time.monotonic() - began_s
         return self
+
+    def _wait_until_ready(self, count: int) -> None:
+        try:
+            wait_until(lambda: self._sum("ready") == count, START_S, f"{count} collectors ready")
+        except AssertionError as error:
+            names = [name for one in self._members for name in one.state.get("unready", ())]
+            error.add_note(f"not ready: {names}; the log: {self.log.read_text()[-4_000:]}")
+            raise
 
     def write(self) -> None:
         """Begin to append lines to all files."""

@@ -80,8 +80,6 @@ class FleetReader:
         self._ends = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._read, name="fleet reader")
-        self.cpu_s = 0.0
-        """The CPU seconds of this thread, without those of librdkafka's threads."""
 
     def _read(self) -> None:
         try:
@@ -94,9 +92,13 @@ class FleetReader:
                 value = message.value()
                 assert value is not None
                 self.judge.note(value, time.time_ns() // 1_000_000)
-                self.cpu_s = time.thread_time()
         except BaseException as error:
             self._error = error
+
+    @property
+    def has_ended(self) -> bool:
+        """True if a line was wrong, or the thread has failed. `check` raises the reason."""
+        return self._error is not None or bool(self.judge.faults)
 
     def check(self) -> None:
         """Raise the error that has ended the thread, or AssertionError for a wrong line."""

@@ -162,6 +162,7 @@ class FleetMember:
             "aborted": sum(one["transactions_aborted"] for one in counters),
             "committed": sum(one["transactions_committed"] for one in counters),
             "started_over": sum(one["started_over"] for one in counters),
+            "unready": [one.name for one in self.collectors if not one.agent.is_ready],
             "written": {one.name: one.written for one in self.collectors},
             "failures": [*self._failures, *(f"{name} has ended" for name in ended)],
         }

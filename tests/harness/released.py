@@ -1,8 +1,11 @@
-"""Brokers of the last released version, whose code comes from this repository's history.
+"""Brokers and collectors of the last released version, whose code comes from this repository's
+history.
 
 code = released_code(tmp_path)
 run_released(broker, code)
 broker.start()
+collector.code = code
+collector.start()
 """
 
 import io
@@ -19,14 +22,14 @@ from tests.harness.broker import BrokerProcess
 RELEASED = "c9e45188d1bec3ad0fb54a548b66310ed5e1ec57"
 """The commit of 1.0.0-rc1: the first one whose CHANGELOG.md names it."""
 
-ROOMS = ("broker", "protocol")
+ROOMS = ("broker", "collector", "protocol")
 
 LATER_KEYS = ("tls", "link_tls", "login_secret")
 """Settings that 1.0.0-rc1 does not know."""
 
 
 def released_code(folder: Path) -> Path:
-    """Write the broker code of 1.0.0-rc1 into a folder. Skip the test if git lacks the commit."""
+    """Write the code of 1.0.0-rc1 into a folder. Skip the test if git lacks the commit."""
     made = subprocess.run(
         ["git", "-C", str(ROOT), "archive", RELEASED, *ROOMS], capture_output=True, check=False
     )

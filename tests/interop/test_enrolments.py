@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka import admin as confluent_admin
 
 from appliance.enrol.entering import MillTarget, dial_all, is_accepted, look, replace_secret
+from appliance.enrol.mill_side import Enrolment, MillEntry, enrol_all
+from appliance.enrol.rights import commit_interval_ms
 from protocol.client.cluster import Cluster
 from protocol.client.user_admin import describe_enrolments, set_password
 from protocol.security.scram import Mechanism
@@ -79,6 +81,27 @@ def enrol(
         return all(asyncio.run(is_accepted(one, SECRET)) for one in places)
 
     wait_until(all_know, 30, "every broker knows the user")
+
+
+def test_the_collectors_of_one_command_share_the_interval_of_all(
+    brokers: ClusterProcesses,
+) -> None:
+    """A thousand that are enrolled together must commit 200 times a second in all, not 1,400."""
+    names = [f"many-{number}" for number in range(12)]
+
+    async def enrolled() -> list[int]:
+        cluster = Cluster(brokers.bootstrap, client_id="enrol")
+        await cluster.start(10_000)
+        try:
+            asked = Enrolment("many", None, DAY_MS)
+            files = enrol_all(cluster, names, asked, MillEntry((), None), {})
+            return [one.commit_interval_ms async for one in files]
+        finally:
+            await cluster.close()
+
+    first, *others = asyncio.run(enrolled())
+    assert first >= commit_interval_ms(len(names))
+    assert others == [first] * (len(names) - 1)
 
 
 def test_pitfall_35_of_two_hosts_at_different_brokers_one_wins(
