@@ -138,6 +138,4 @@ def answer_to(
                 error_code=result.error, error_message=result.reason or None
             )
         case UpdateRaftVoterRequest():
-            return UpdateRaftVoterResponse(
-                error_code=result.error, current_leader=leader
-            )
+            return UpdateRaftVoterResponse(error_code=result.error, current_leader=leader)

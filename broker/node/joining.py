@@ -107,9 +107,7 @@ class ClusterJoin:
             self.peers,
             world,
             InlineJobs() if self._is_alone else own.workers.own,
-            partial(
-                quorum_state.keep, own.disk, own.metadata_log, addresses=_addresses_in(config)
-            ),
+            partial(quorum_state.keep, own.disk, own.metadata_log, addresses=_addresses_in(config)),
             self._voters_known,
             listener.refused,
         )
@@ -245,9 +243,7 @@ class ClusterJoin:
 
 def _addresses_in(config: BrokerConfig) -> dict[int, Endpoint]:
     """Return the configured addresses of the brokers for each other."""
-    return {
-        node_id: Endpoint(BROKER_LISTENER, *where) for node_id, where in config.voters.items()
-    }
+    return {node_id: Endpoint(BROKER_LISTENER, *where) for node_id, where in config.voters.items()}
 
 
 def _address_in(voters: VoterSet, node_id: int) -> Address | None:
