@@ -1,7 +1,7 @@
 """Moves the data folder of a stopped broker to another place, also to another disk.
 
-The mill always finds a broker's data at `data/broker-N`, so this path becomes a symbolic link to the
-new place. A record beside it, `data/broker-N.moving`, has both places until the move is finished.
+The mill always finds a broker's data at `data/broker-N`, so this path becomes a symbolic link to
+the new place. A record beside it, `data/broker-N.moving`, has both places until the move is finished.
 So a move that was interrupted at any moment continues, and nothing starts with half a folder.
 """
 
