@@ -35,13 +35,8 @@ def place(mill: TempMill, places: str) -> None:
     mill.home.config_file.write_text(text)
 
 
-def test_brokers_move_and_no_record_is_lost(mill: TempMill, tmp_path: Path) -> None:
-    mill.up()
-    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1, 2)})
-    admin.create_topics([NewTopic("kept", PARTITIONS, 3)])["kept"].result(30)
-    writer = NumberWriter(mill.bootstrap(1, 2), "kept", PARTITIONS)
-    writer.start()
-
+def move_and_move(mill: TempMill, disk: Path) -> None:
+    """Move brokers in every way, with a writer beside."""
     nothing = mill.run("broker", "move", "3", "--yes")
     assert nothing.code == 0 and "nothing to move" in nothing.err
     place(mill, "{3: 8}")
@@ -59,8 +54,8 @@ def test_brokers_move_and_no_record_is_lost(mill: TempMill, tmp_path: Path) -> N
     assert moved.code == 0, moved.err
     assert mill.status()["broker-3"]["state"] == "healthy"
 
-    target = tmp_path / "disk" / "three"
-    target.parent.mkdir()
+    target = disk / "three"
+    disk.mkdir()
     moved = mill.run("broker", "move", "3", "--folder", str(target), "--yes")
     assert moved.code == 0, moved.err
     assert (mill.home.data / "broker-3").resolve() == target
@@ -68,7 +63,7 @@ def test_brokers_move_and_no_record_is_lost(mill: TempMill, tmp_path: Path) -> N
 
     # Killed while it moves the folder, stops or starts the broker: the same command continues.
     for number, wait_s in enumerate((4.0, 8.0, 12.0)):
-        other = tmp_path / "disk" / f"two-{number}"
+        other = disk / f"two-{number}"
         with mill.begin("broker", "move", "2", "--folder", str(other), "--yes") as command:
             try:
                 command.wait(wait_s)
@@ -82,12 +77,23 @@ def test_brokers_move_and_no_record_is_lost(mill: TempMill, tmp_path: Path) -> N
     stopped = mill.run("stop", "broker-3")
     assert stopped.code == 0, stopped.err
     shutil.rmtree(target)
-    blank = tmp_path / "disk" / "blank"
+    blank = disk / "blank"
     moved = mill.run("broker", "move", "3", "--folder", str(blank), "--yes")
     assert moved.code == 0, moved.err
     assert (mill.home.data / "broker-3").resolve() == blank
 
-    writer.stop()
+
+def test_brokers_move_and_no_record_is_lost(mill: TempMill, tmp_path: Path) -> None:
+    mill.up()
+    admin = AdminClient({"bootstrap.servers": mill.bootstrap(1, 2)})
+    admin.create_topics([NewTopic("kept", PARTITIONS, 3)])["kept"].result(30)
+    writer = NumberWriter(mill.bootstrap(1, 2), "kept", PARTITIONS)
+    writer.start()
+
+    try:
+        move_and_move(mill, tmp_path / "disk")
+    finally:
+        writer.stop()
     assert writer.errors == []
     reader = TopicReader(mill.bootstrap(1, 2), "kept", list(range(PARTITIONS)))
     found = sorted(int(one) for one in reader.values(writer.written))
