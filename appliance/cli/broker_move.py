@@ -36,7 +36,7 @@ from appliance.supervisor.effects import PartPhase
 
 if TYPE_CHECKING:
     from appliance.cli.membership_view import StepProgress
-    from appliance.kafka.broker_move_plan import BrokerPlace
+    from appliance.kafka.broker_move_plan import MovePlace
     from appliance.kafka.disk_plan import DiskState
     from appliance.kafka.membership_steps import MembershipStep
 
@@ -105,7 +105,7 @@ class _Here:
     node_id: int
     mill: Mill
     loaded: LoadedConfig
-    place: "BrokerPlace"
+    place: "MovePlace"
     link: Path
     begun: FolderMove | None
     """The move of the folder, which can be done already and not finished."""
@@ -126,7 +126,7 @@ class _Here:
 def _look_here(broker: int, folder: Path | None) -> _Here | None:
     """Return what the file and the folders say. Return None after the move of a folder that was
     interrupted was completed while the mill does not run. Raises CommandError and MoveFault."""
-    from appliance.kafka.broker_move_plan import BrokerPlace
+    from appliance.kafka.broker_move_plan import MovePlace
 
     home = context.home()
     part = f"{BROKER_PREFIX}{broker}"
@@ -161,7 +161,7 @@ def _look_here(broker: int, folder: Path | None) -> _Here | None:
         )
     _refuse_other_changes(broker, started, mill)
     states = {one["part"]: one["state"] for one in lifecycle.snapshot(home)["parts"]}
-    place = BrokerPlace(
+    place = MovePlace(
         address=_address(mill, broker),
         runs=states.get(part) not in (PartPhase.STOPPED, None),
         folder=None if begun is None or begun.is_placed else (begun.source, begun.target),

@@ -32,7 +32,7 @@ from appliance.output import CommandError, Exit
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerPlace:
+class MovePlace:
     """What this machine knows of a broker that moves."""
 
     address: str
@@ -50,12 +50,12 @@ class BrokerPlace:
         return self.has_new_ports or self.folder is not None
 
 
-def steps_to_move(state: DiskState, place: BrokerPlace) -> list[MembershipStep]:
+def steps_to_move(state: DiskState, place: MovePlace) -> list[MembershipStep]:
     """Return the steps that are left, in order; empty if the broker works at its place."""
     return list(_steps(state, place))
 
 
-def _steps(state: DiskState, place: BrokerPlace) -> Iterator[MembershipStep]:
+def _steps(state: DiskState, place: MovePlace) -> Iterator[MembershipStep]:
     node_id = state.node_id
     if place.must_move:
         if place.runs:

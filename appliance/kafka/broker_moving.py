@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from appliance.kafka import disk_replacement, reassign
-from appliance.kafka.broker_move_plan import BrokerPlace, steps_to_move
+from appliance.kafka.broker_move_plan import MovePlace, steps_to_move
 from appliance.kafka.membership import StepTaker
 from appliance.kafka.membership_steps import MembershipStep, StartMoved
 from protocol.client.cluster import Cluster
@@ -23,7 +23,7 @@ class BrokerMoving:
     ) -> None:
         """`address` is the new one, as `host:port`. The callbacks are those of `StepTaker`."""
         self._node_id = node_id
-        self._place = BrokerPlace(address, runs=True)
+        self._place = MovePlace(address, runs=True)
         self._taker = StepTaker(on_step, on_wait)
 
     async def proceed(self, cluster: Cluster) -> None:

@@ -1,7 +1,8 @@
 """The steps of commands that change which brokers belong to a cluster, and what they hold.
 
 This module is pure. `removal_plan`, `addition`, `growth_plan`, `disk_plan` and `broker_move_plan`
-decide which steps are left, and `membership` takes them. The text of a step is what the commands show.
+decide which steps are left, and `membership` takes them. The text of a step is what the commands
+show.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Moves the data folder of a stopped broker to another place, also to another disk.
 
 The mill always finds a broker's data at `data/broker-N`, so this path becomes a symbolic link to
-the new place. A record beside it, `data/broker-N.moving`, has both places until the move is finished.
-So a move that was interrupted at any moment continues, and nothing starts with half a folder.
+the new place. A record beside it, `data/broker-N.moving`, has both places until the move is done.
+So a move that was interrupted at any moment continues, and no broker starts with half a folder.
 """
 
 import errno
@@ -131,9 +131,7 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
         raise MoveFault(f"{target.parent} is not a folder: make it, or mount the disk")
     is_own_link = target == link
     if not is_own_link and (target.is_symlink() or (target.exists() and _has_content(target))):
-        raise MoveFault(
-            f"{target} is not an empty folder: name one that is empty or does not exist"
-        )
+        raise MoveFault(f"{target} is not an empty folder: name an empty or a new folder")
     if source in target.parents or target in source.parents:
         raise MoveFault(f"{target} and {source} are inside each other: name another folder")
     if source.exists() and move.is_on_another_disk:

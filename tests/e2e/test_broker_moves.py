@@ -15,7 +15,7 @@ from tests.e2e.mill import TempMill, brokers_only, temp_mill
 from tests.harness.collector import TopicReader
 from tests.harness.number_writer import NumberWriter
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PARTITIONS = 3
 

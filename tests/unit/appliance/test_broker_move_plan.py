@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.kafka.broker_move_plan import BrokerPlace, is_recorded, refuse_move, steps_to_move
+from appliance.kafka.broker_move_plan import MovePlace, is_recorded, refuse_move, steps_to_move
 from appliance.kafka.disk_plan import DiskState
 from appliance.output import CommandError, Exit
 from protocol.types import TopicPartition
@@ -28,12 +28,12 @@ def state_of(model: ClusterModel, address: str = OLD) -> DiskState:
     return DiskState(2, model.replicas(), model.registrations(), quorum)
 
 
-def names(state: DiskState, place: BrokerPlace) -> list[str]:
+def names(state: DiskState, place: MovePlace) -> list[str]:
     return [type(step).__name__ for step in steps_to_move(state, place)]
 
 
 def test_the_steps_of_a_move_to_other_ports_and_another_folder() -> None:
-    place = BrokerPlace(NEW, runs=True, folder=FOLDERS, has_new_ports=True)
+    place = MovePlace(NEW, runs=True, folder=FOLDERS, has_new_ports=True)
     assert names(state_of(three()), place) == [
         "StopBroker",
         "MoveFolder",
@@ -41,7 +41,7 @@ def test_the_steps_of_a_move_to_other_ports_and_another_folder() -> None:
         "WaitForReplicas",
         "WaitForAddress",
     ]
-    place = BrokerPlace(OLD, runs=True, folder=FOLDERS)
+    place = MovePlace(OLD, runs=True, folder=FOLDERS)
     assert names(state_of(three()), place) == [
         *("StopBroker", "MoveFolder", "StartMoved", "WaitForReplicas"),
     ], "the address stays"
@@ -50,11 +50,11 @@ def test_the_steps_of_a_move_to_other_ports_and_another_folder() -> None:
 def test_it_continues_where_it_was_interrupted() -> None:
     model = three()
     model.away = {2}
-    stopped = BrokerPlace(NEW, runs=False, folder=FOLDERS, has_new_ports=True)
+    stopped = MovePlace(NEW, runs=False, folder=FOLDERS, has_new_ports=True)
     assert names(state_of(model), stopped)[:2] == ["MoveFolder", "StartMoved"]
-    placed = BrokerPlace(NEW, runs=False, has_new_ports=True)
+    placed = MovePlace(NEW, runs=False, has_new_ports=True)
     assert names(state_of(model), placed)[0] == "StartMoved"
-    runs = BrokerPlace(NEW, runs=True)
+    runs = MovePlace(NEW, runs=True)
     assert names(state_of(model), runs) == ["StartMoved", "WaitForReplicas", "WaitForAddress"]
     model.away, model.empty = set(), {(TopicPartition("logs", 0), 2)}
     assert names(state_of(model), runs) == ["WaitForReplicas", "WaitForAddress"]
@@ -67,7 +67,7 @@ def test_it_continues_where_it_was_interrupted() -> None:
 def test_a_broker_that_does_not_vote_waits_for_no_record() -> None:
     model = three()
     model.voters = {1, 3}
-    place = BrokerPlace(NEW, runs=True, has_new_ports=True)
+    place = MovePlace(NEW, runs=True, has_new_ports=True)
     assert names(state_of(model), place) == ["StopBroker", "StartMoved", "WaitForReplicas"]
 
 
@@ -98,10 +98,10 @@ def test_partitions_that_only_it_has_whole_are_named() -> None:
     alone = {
         name: replace(
             topic,
-            partitions=[
+            partitions=tuple(
                 replace(one, in_sync_replicas=(2,)) if 2 in one.replicas else one
                 for one in topic.partitions
-            ],
+            ),
         )
         for name, topic in state.replicas.topics.items()
     }

@@ -112,7 +112,6 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], N
 
     with monkeypatch.context() as patched:
         for owner, name in SYSTEM_CALLS:
-
             patched.setattr(owner, name, counting(getattr(owner, name)))
         try:
             work()
