@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from appliance.kafka.broker_move_plan import MovePlace
     from appliance.kafka.disk_plan import DiskState
     from appliance.kafka.membership_steps import MembershipStep
+    from protocol.client.cluster import Cluster
 
 FolderOption = Annotated[
     Path | None,
@@ -205,7 +206,10 @@ def _refuse_other_changes(broker: int, started: Mill, wanted: Mill) -> None:
 def _look(broker: int, timeout: float) -> "DiskState":
     from appliance.kafka import disk_replacement
 
-    return with_cluster(None, timeout, lambda cluster: disk_replacement.look(cluster, broker))
+    async def work(cluster: "Cluster") -> "DiskState":
+        return await disk_replacement.look(cluster, broker)
+
+    return with_cluster(None, timeout, work)
 
 
 def _steps_with_empty_folder(here: _Here, state: "DiskState") -> "list[MembershipStep]":
