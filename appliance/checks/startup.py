@@ -25,6 +25,7 @@ from appliance.machine.processes import (
 )
 from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
+from appliance.mill.moved_folder import LINK_REMEDY, unfinished
 from appliance.mill.page_logins import LoginFileFault, people
 from appliance.mill.parts import (
     BROKER_PREFIX,
@@ -275,6 +276,7 @@ def data_ownership(mill: Mill) -> Iterator[Check]:
         if not part.name.startswith("broker-"):
             continue
         folder = mill.home.part_data(part.name)
+        yield from _moved_folder(folder)
         noted = read_meta_properties(folder / "meta.properties")
         path = mill.home.part_secrets(part.name) / "cluster_id"
         if "cluster.id" not in noted or not path.exists():
@@ -287,6 +289,20 @@ def data_ownership(mill: Mill) -> Iterator[Check]:
                 f"it belongs to another cluster: cluster.id there is {theirs}, ours is {ours}",
                 "put the right data folder back, or move this one away to start afresh",
             )
+
+
+def _moved_folder(folder: Path) -> Iterator[Check]:
+    """Check that a broker's folder is where its link says, and that no move of it was
+    interrupted."""
+    number = folder.name.removeprefix(BROKER_PREFIX)
+    what = f"data folder {folder}"
+    begun = unfinished(folder)
+    if begun is not None and not begun.is_placed:
+        found = f"its move to {begun.target} was interrupted"
+        yield Check(CheckLevel.FAILED, what, found, f"run `./millrace broker move {number}`")
+    elif folder.is_symlink() and not folder.exists():
+        found = f"it leads to {folder.readlink()}, which is not there"
+        yield Check(CheckLevel.FAILED, what, found, LINK_REMEDY)
 
 
 def _cluster_sizes(mill: Mill) -> Iterator[Check]:

@@ -8,6 +8,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.broker_addition import add
 from appliance.cli.broker_disk import replace_disk
+from appliance.cli.broker_move import move
 from appliance.cli.broker_removal import remove
 from appliance.cli.broker_turns import turns
 from appliance.cli.cluster import (
@@ -33,6 +34,7 @@ app.command()(add)
 app.command()(remove)
 app.command("replace-disk")(replace_disk)
 app.command()(turns)
+app.command()(move)
 
 
 @app.command("list")

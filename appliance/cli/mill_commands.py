@@ -13,7 +13,7 @@ from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
 from appliance.cli.hosts_left import controller_of, hosts_round
 from appliance.cli.judging import judge, judge_expressions
-from appliance.cli.leaving import refuse_leaving_brokers
+from appliance.cli.leaving import refuse_leaving_brokers, refuse_moving_brokers
 from appliance.cli.needed import refuse_needed_broker
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.other_hosts import silent_hosts
@@ -154,8 +154,9 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     has_changed = home.started_config.read_bytes() != loaded.data
     has_ended = lifecycle.snapshot(home).get("round_ended")
     if apply and (other or has_changed or has_ended):
-        _refuse_what_cannot_run(mill, loaded, started)
+        refuse_what_cannot_run(mill, loaded, started)
         refuse_leaving_brokers({*broker_names(started.config)} - {*broker_names(mill.config)})
+        refuse_moving_brokers(started.config, mill.config)
         answer = control.ask(home.socket, {"command": "apply", "sha256": mill.sha256})
         if not answer["ok"]:
             raise CommandError(f"nothing was changed: {answer['error']}")
@@ -171,7 +172,7 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
     return (started if other and not apply else mill), other
 
 
-def _refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | None) -> None:
+def refuse_what_cannot_run(mill: Mill, loaded: LoadedConfig, started: Mill | None) -> None:
     """Refuse a file that the parts would reject, while they still run with the former
     configuration."""
     judge(mill, loaded)
@@ -255,7 +256,7 @@ def _restart(part: str | None, force: bool, timeout: float, as_json: bool) -> No
     if part is None:
         # Load the configuration first, so that a faulty configuration does not stop a running mill.
         mill, loaded = context.load_mill()
-        _refuse_what_cannot_run(mill, loaded, None)
+        refuse_what_cannot_run(mill, loaded, None)
         say("the mill is stopped" if _down(DOWN_TIMEOUT_S) else "the mill was not running")
         _up_with(mill, loaded, False, timeout, as_json)
         return

@@ -24,6 +24,8 @@ from monitor.config.settings import split_address
 SUPER_USERS = "super.users"
 """The broker's key for the users that `security.super_users` names."""
 
+PORT_MAX = 65_535
+
 
 def check_all(
     config: MillConfig,
@@ -49,6 +51,7 @@ def check_all(
         (check_network, (("network",), ("cluster", "bootstrap_servers"))),
         (check_hosts, (("cluster",), ("network",))),
         (_check_ports, (("cluster", "brokers"),)),
+        (_check_places, (("cluster", "brokers"), ("cluster", "hosts"))),
         (check_sinks, (("cluster", "bootstrap_servers"), ("stream", "metrics"), ("sinks",))),
         (check_metrics, ()),
     ]
@@ -62,6 +65,7 @@ def check_all(
         sections = (("network",), ("ports",), ("monitor",))
         checks.append((partial(check_published, published=published), sections))
         checks.append((check_logins, (("network",), ("monitor",))))
+        checks.append((_refuse_places, (("ports",),)))
         checks.append((refuse_hosts, (("cluster", "hosts"),)))
     else:
         checks.append((check_page, (("network",), ("monitor",))))
@@ -195,7 +199,7 @@ def _check_sources(config: MillConfig, document: Document) -> None:
 def _check_ports(config: MillConfig, document: Document) -> None:
     taken: dict[int, str] = {}
     spread = {"host", "mill", "broker", "net", "broker_status"}
-    unused = set() if config.network.opens_kafka else {"net"}
+    unused = {"places"} if config.network.opens_kafka else {"places", "net"}
     _, monitor_port = split_address(config.monitor.listen)
     wanted = [
         (("ports", name), getattr(config.ports, name))
@@ -203,9 +207,36 @@ def _check_ports(config: MillConfig, document: Document) -> None:
         if name not in unused
     ]
     for path, port in [*wanted, (("monitor", "listen"), monitor_port)]:
-        ids = config.cluster.broker_ids if path[1] in spread else (1,)
-        for number in [port + one - 1 for one in ids or (1,)]:
+        ids = config.cluster.broker_ids if path[1] in spread else ()
+        for number in [config.ports.of_broker(path[1], one) for one in ids] or [port]:
             name = ".".join(path)
+            if number > PORT_MAX:
+                document.add(path, f"{number} for a broker", f"ports up to {PORT_MAX}")
             if number in taken:
                 document.add(path, str(number), f"a port of its own ({taken[number]} has it)")
             taken.setdefault(number, name)
+
+
+def _refuse_places(config: MillConfig, document: Document) -> None:
+    """Append a fault for brokers with other ports in containers."""
+    for number in config.ports.places:
+        expected = "no places: the compose file names the ports of each container"
+        document.add(("ports", "places", str(number)), f"broker {number}", expected, key=True)
+
+
+def _check_places(config: MillConfig, document: Document) -> None:
+    """Append a fault for a broker with other ports that does not exist here."""
+    ids = config.cluster.broker_ids if config.cluster.bootstrap_servers is None else ()
+    for number in config.ports.places:
+        path = ("ports", "places", str(number))
+        if config.cluster.hosts is not None:
+            expected = "no places: brokers on several hosts (cluster.hosts) need no other ports"
+            document.add(path, f"broker {number}", expected, key=True)
+        elif number not in ids:
+            listed = ", ".join(map(str, ids)) or "none"
+            document.add(
+                path,
+                f"broker {number}, which is not in cluster.brokers",
+                f"only brokers of cluster.brokers, which are {listed}",
+                key=True,
+            )

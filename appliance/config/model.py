@@ -4,6 +4,7 @@ This module has only data classes. It defines the sections `cluster`, `topics`, 
 `security` and `ports`. The other packages define all other sections.
 """
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import (
@@ -86,6 +87,42 @@ Brokers = Annotated[
                     "uniqueItems": True,
                 },
             ]
+        }
+    ),
+]
+
+
+PLACE_MAX = 99
+"""The highest place of a broker in the ranges of ports."""
+
+
+def _parse_places(value: object) -> dict[int, int]:
+    """Return the places of brokers with other ports, in ascending order of the ids. Raises
+    ValueError."""
+    expected = f"the place of a broker by its id, such as {{3: 13}}, from 1 to {PLACE_MAX}"
+    if not isinstance(value, Mapping):
+        raise ValueError(f"found {found_text(value)}, expected {expected}")
+    places: dict[int, int] = {}
+    for key, place in value.items():
+        number, wanted = _number_of(key), _number_of(place)
+        if number is None or not 1 <= number <= BROKER_ID_MAX or number in places:
+            raise ValueError(f"found the key {found_text(key)}, expected {expected}")
+        if wanted is None or not 1 <= wanted <= PLACE_MAX:
+            raise ValueError(f"found {found_text(place)} for broker {number}, expected {expected}")
+        places[number] = wanted
+    return dict(sorted(places.items()))
+
+
+Places = Annotated[
+    Mapping[int, int],
+    PlainValidator(_parse_places),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "patternProperties": {
+                "^[1-9]$": {"type": "integer", "minimum": 1, "maximum": PLACE_MAX}
+            },
+            "additionalProperties": False,
         }
     ),
 ]
@@ -210,7 +247,7 @@ class SecuritySection(_FileModel):
 class PortsSection(_FileModel):
     """The section `ports:`, for a second mill on one machine.
 
-    Broker N listens on the broker ports plus N-1.
+    Broker N listens on the broker ports plus N-1, unless `places` gives it another place.
     """
 
     host: int = Field(
@@ -262,6 +299,12 @@ class PortsSection(_FileModel):
         description="the brokers' `/healthz`, `/status` and `/metrics`; broker N adds N-1",
         examples=[8193],
     )
+    places: Places = Field(
+        default_factory=dict,
+        description="brokers with other ports: a broker's id and its place P, which has the first"
+        " broker ports plus P-1, see [move a broker](../howto/move-a-broker.md)",
+        examples=[{3: 13}],
+    )
     redis: int = Field(
         default=6380,
         ge=1,
@@ -276,6 +319,12 @@ class PortsSection(_FileModel):
         description="the bundled MySQL",
         examples=[3407],
     )
+
+    def of_broker(self, kind: str, number: int) -> int:
+        """Return the port of a broker. `kind` is the key of the ports' first one, such as
+        `host`."""
+        first: int = getattr(self, kind)
+        return first + self.places.get(number, number) - 1
 
 
 class MillConfig(_FileModel):

@@ -97,7 +97,7 @@ def entry_of(config: MillConfig, home: Home) -> MillEntry:
     if config.cluster.hosts is not None:
         return MillEntry(tuple(net_addresses(config).values()), _ca_of(config, home))
     # The first name is the advertised one, so all brokers are tried under it first.
-    ports = [config.ports.net + number - 1 for number in broker_ids(config)]
+    ports = [config.ports.of_broker("net", number) for number in broker_ids(config)]
     addresses = [f"{bracketed(name)}:{port}" for name in network.names for port in ports]
     return MillEntry(tuple(addresses), _ca_of(config, home))
 

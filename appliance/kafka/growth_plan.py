@@ -186,10 +186,12 @@ def _voter_steps(state: GrowthState) -> Iterator[MembershipStep]:
 def directory_of_ready(quorum: QuorumInfo | None, node_id: int) -> Uuid | None:
     """Return the directory of an observer that has all metadata; None if there is no such one."""
     observer = None if quorum is None else quorum.observer(node_id)
-    return observer.directory_id if observer is not None and _has_caught_up(observer) else None
+    return observer.directory_id if observer is not None and has_caught_up(observer) else None
 
 
-def _has_caught_up(one: QuorumReplica) -> bool:
+def has_caught_up(one: QuorumReplica) -> bool:
+    """Return True if the leader of the quorum knows that a replica has had all its records a moment
+    ago."""
     if one.fetched_at_ms is None or one.caught_up_at_ms is None:
         return False
     return one.fetched_at_ms - one.caught_up_at_ms <= CAUGHT_UP_MS

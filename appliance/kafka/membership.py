@@ -14,14 +14,17 @@ from appliance.kafka.membership_steps import (
     GiveUpLeaders,
     GiveVote,
     MembershipStep,
+    MoveFolder,
     RaiseMinIsr,
     SpreadLeaders,
     StartBroker,
+    StartMoved,
     StartMoves,
     StopBroker,
     TakeVote,
     Uncordon,
     Unregister,
+    WaitForAddress,
     WaitForMetadata,
     WaitForMoves,
     WaitForReplicas,
@@ -151,9 +154,9 @@ class StepTaker:
                 await remove_voter(cluster, node_id, directory_id)
             case Unregister(node_id):
                 await unregister_broker(cluster, node_id)
-            case WaitForService() | WaitForMetadata():
+            case WaitForService() | WaitForMetadata() | WaitForAddress():
                 self._on_wait(step, None)
-            case StopBroker() | StartBroker():
+            case StopBroker() | StartBroker() | MoveFolder() | StartMoved():
                 raise AssertionError("the caller starts and stops processes")
 
     async def _limit(self, cluster: Cluster, replicas: ClusterReplicas, targets: Targets) -> None:

@@ -1,10 +1,12 @@
 """The steps of commands that change which brokers belong to a cluster, and what they hold.
 
-This module is pure. `removal_plan`, `addition`, `growth_plan` and `disk_plan` decide which steps
-are left, and `membership` takes them. The text of a step is what the commands show.
+This module is pure. `removal_plan`, `addition`, `growth_plan`, `disk_plan` and `broker_move_plan`
+decide which steps are left, and `membership` takes them. The text of a step is what the commands
+show.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from appliance.kafka.reassignment_files import Targets
 from appliance.output import counted
@@ -174,6 +176,42 @@ class StopBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveFolder:
+    """Move the data folder of a stopped broker."""
+
+    node_id: int
+    source: Path
+    target: Path
+
+    def __str__(self) -> str:
+        return f"move the folder of broker {self.node_id} from {self.source} to {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartMoved:
+    """Start the broker's process at its new place."""
+
+    node_id: int
+    address: str
+    is_empty: bool = False
+
+    def __str__(self) -> str:
+        what = "an empty folder" if self.is_empty else "its folder"
+        return f"start broker {self.node_id} with {what}; other brokers reach it at {self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForAddress:
+    """Wait until the record of the voters has the broker's address."""
+
+    node_id: int
+    address: str
+
+    def __str__(self) -> str:
+        return f"wait until the voters' record has {self.address} for broker {self.node_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class Unregister:
     """Remove the broker's registration."""
 
@@ -199,5 +237,8 @@ MembershipStep = (
     | SpreadLeaders
     | StartBroker
     | StopBroker
+    | MoveFolder
+    | StartMoved
+    | WaitForAddress
     | Unregister
 )

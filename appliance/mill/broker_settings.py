@@ -59,7 +59,7 @@ def settings_of_broker(
         },
         "status": {
             "host": placement.bind_host,
-            "port": config.ports.broker_status + number - 1,
+            "port": config.ports.of_broker("broker_status", number),
         },
         "settings": {**replication_settings(len(cluster.broker_ids)), **_stated(config)},
     }
@@ -68,28 +68,29 @@ def settings_of_broker(
 def _listeners(
     config: MillConfig, placement: Placement, number: int, *, has_others: bool
 ) -> dict[str, dict[str, Any]]:
-    network, ports, index = config.network, config.ports, number - 1
+    network, ports = config.network, config.ports
     bind, host = placement.bind_host, placement.host_of(f"{BROKER_PREFIX}{number}")
     net_protocol = SSL if network.login is None else SASL_SSL
     if config.cluster.hosts is not None:
         name, listen = config.cluster.hosts[number], network.listen
         return {
-            f"HOST_{number}": _listener(bind, ports.host + index, LOOPBACK),
-            "BROKER": _listener(listen, ports.broker + index, name, SSL),
-            "NET": _listener(listen, ports.net + index, name, net_protocol),
+            f"HOST_{number}": _listener(bind, ports.of_broker("host", number), LOOPBACK),
+            "BROKER": _listener(listen, ports.of_broker("broker", number), name, SSL),
+            "NET": _listener(listen, ports.of_broker("net", number), name, net_protocol),
         }
     listeners = {
         # Programs outside of the mill reach every broker at an address of this machine.
-        "HOST": _listener(bind, ports.host + index, LOOPBACK),
-        "MILL": _listener(bind, ports.mill + index, host),
+        "HOST": _listener(bind, ports.of_broker("host", number), LOOPBACK),
+        "MILL": _listener(bind, ports.of_broker("mill", number), host),
     }
     if has_others:
-        listeners["BROKER"] = _listener(bind, ports.broker + index, host)
+        listeners["BROKER"] = _listener(bind, ports.of_broker("broker", number), host)
     if network.opens_kafka:
         # A container has other addresses than its machine. Compose publishes this port at
         # `network.listen` of the machine.
         listen = bind if placement.in_containers else network.listen
-        listeners["NET"] = _listener(listen, ports.net + index, network.names[0], net_protocol)
+        port, name = ports.of_broker("net", number), network.names[0]
+        listeners["NET"] = _listener(listen, port, name, net_protocol)
     return listeners
 
 

@@ -1,8 +1,8 @@
 """Moves the data folder of a stopped broker to another place, also to another disk.
 
-The mill always finds a broker's data at `data/broker-N`, so this path becomes a symbolic link to the
-new place. A record beside it, `data/broker-N.moving`, has both places until the move is finished.
-So a move that was interrupted at any moment continues, and nothing starts with half a folder.
+The mill always finds a broker's data at `data/broker-N`, so this path becomes a symbolic link to
+the new place. A record beside it, `data/broker-N.moving`, has both places until the move is done.
+So a move that was interrupted at any moment continues, and no broker starts with half a folder.
 """
 
 import errno
@@ -18,6 +18,9 @@ from appliance.machine.files import write_atomically
 RECORD = ".moving"
 PARTIAL = ".copying"
 ASIDE = ".moved"
+
+LINK_REMEDY = "mount its disk; if the disk is lost, see docs/howto/move-a-broker.md"
+"""The remedy for a link to a folder that is not there."""
 
 
 class MoveFault(Failure):
@@ -43,16 +46,26 @@ class FolderMove:
         """True if the data must be copied."""
         return self.source.stat().st_dev != _existing(self.target).stat().st_dev
 
-    def carry_out(self) -> None:
+    @property
+    def has_data(self) -> bool:
+        """True if there are data at one of the two places."""
+        return _has_content(self.source) or _has_content(self.target)
+
+    def carry_out(self, *, is_empty: bool = False) -> None:
         """Move the data, or continue an interrupted move. No process may use them.
 
-        Raises OSError.
+        With `is_empty` the data are lost, and the new folder is an empty one. Raises OSError, and
+        MoveFault if there are no data and they should not be lost.
         """
+        if not is_empty and not self.has_data:
+            raise MoveFault(f"{self.source} has no data: mount its disk, or put the folder back")
         record = {"from": str(self.source), "to": str(self.target)}
         write_atomically(_record(self.link), json.dumps(record).encode() + b"\n")
         if self.target == self.link and self.link.is_symlink():
             self.link.unlink()
-        if not _has_content(self.target):
+        if is_empty and not self.has_data:
+            self.target.mkdir(exist_ok=True)
+        elif not _has_content(self.target):
             self._transfer()
         is_there = self.source.exists() and not self.source.is_symlink()
         if is_there and self.source != self.target:
@@ -118,7 +131,7 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
         raise MoveFault(f"{target.parent} is not a folder: make it, or mount the disk")
     is_own_link = target == link
     if not is_own_link and (target.is_symlink() or (target.exists() and _has_content(target))):
-        raise MoveFault(f"{target} is not an empty folder: name one that is empty or does not exist")
+        raise MoveFault(f"{target} is not an empty folder: name an empty or a new folder")
     if source in target.parents or target in source.parents:
         raise MoveFault(f"{target} and {source} are inside each other: name another folder")
     if source.exists() and move.is_on_another_disk:

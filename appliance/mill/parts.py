@@ -166,7 +166,7 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
     if config.cluster.hosts is not None:
         return ",".join(net_addresses(config).values())
     return ",".join(
-        f"{placement.host_of(f'{BROKER_PREFIX}{number}')}:{config.ports.mill + number - 1}"
+        f"{placement.host_of(f'{BROKER_PREFIX}{number}')}:{config.ports.of_broker('mill', number)}"
         for number in broker_ids(config)
     )
 
@@ -174,14 +174,14 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
 def local_entry(config: MillConfig, number: int) -> str:
     """Return the address of a broker's listener HOST, which needs no login on the broker's own
     machine."""
-    return f"{LOOPBACK}:{config.ports.host + number - 1}"
+    return f"{LOOPBACK}:{config.ports.of_broker('host', number)}"
 
 
 def net_addresses(config: MillConfig) -> dict[int, str]:
     """Return `host:port` of the listener with logins of each broker, if they are on several
     hosts."""
     return {
-        number: f"{bracketed(host)}:{config.ports.net + number - 1}"
+        number: f"{bracketed(host)}:{config.ports.of_broker('net', number)}"
         for number, host in (config.cluster.hosts or {}).items()
     }
 
@@ -191,13 +191,10 @@ def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int
     ids = broker_ids(config)
     if len(ids) == 1:
         return {}
-    if config.cluster.hosts is not None:
-        hosts = config.cluster.hosts
-        return {number: (hosts[number], config.ports.broker + number - 1) for number in ids}
-    return {
-        number: (placement.host_of(f"{BROKER_PREFIX}{number}"), config.ports.broker + number - 1)
-        for number in ids
-    }
+    hosts = config.cluster.hosts
+    if hosts is None:
+        hosts = {number: placement.host_of(f"{BROKER_PREFIX}{number}") for number in ids}
+    return {number: (hosts[number], config.ports.of_broker("broker", number)) for number in ids}
 
 
 def monitor_port(config: MillConfig) -> int:
@@ -215,9 +212,11 @@ def page_url(config: MillConfig) -> str:
 def status_ports(config: MillConfig) -> dict[str, int]:
     """Return the port of the health check of each optional part, whether or not the part is
     configured."""
-    first = config.ports.broker_status
     ids = sorted({*range(1, REPLICAS + 1), *broker_ids(config)})
-    brokers = {f"{BROKER_PREFIX}{number}": first + number - 1 for number in ids}
+    ports = config.ports
+    brokers = {
+        f"{BROKER_PREFIX}{number}": ports.of_broker("broker_status", number) for number in ids
+    }
     return {**brokers, "collector": config.ports.collector, "stream": config.ports.stream}
 
 
@@ -290,7 +289,7 @@ def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
                 f"{BROKER_PREFIX}{number}",
                 placement,
                 tuple(
-                    (f"ports.{setting}", getattr(config.ports, setting) + number - 1)
+                    (f"ports.{setting}", config.ports.of_broker(setting, number))
                     for setting in settings
                 ),
                 0,

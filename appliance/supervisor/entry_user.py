@@ -126,7 +126,7 @@ class EntryUser:
         number, ports, hosts = main_broker(config), config.ports, config.cluster.hosts or {}
         return _Entry(
             local=local_entry(config, number),
-            net=(hosts[number], ports.net + number - 1),
+            net=(hosts[number], ports.of_broker("net", number)),
             ca=client_trust(self._home, config.network),
             password=read_secret(self._home, ENTRY_PASSWORD),
         )

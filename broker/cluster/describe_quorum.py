@@ -88,10 +88,10 @@ def _moment(ago_ms: int | None, now_ms: int) -> int:
 
 
 def _node(key: ReplicaKey, status: QuorumStatus, image: MetadataImage) -> QuorumNode:
-    """Return a voter with the addresses in its broker registration. If it is not registered, use
-    its addresses in the voter set."""
+    """Return a voter with its addresses in the voter set, as Kafka does. A voter set of a cluster
+    that was made by 1.0.0-rc1 has none, so then use the address in the broker registration."""
     named = (one.endpoints for one in status.members if one.key == key)
-    endpoints = registered_address(key, image) or next(named, ())
+    endpoints = next(named, ()) or registered_address(key, image)
     return QuorumNode(
         node_id=key.node_id,
         listeners=[

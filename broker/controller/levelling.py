@@ -132,7 +132,7 @@ class Levelling(Generic[Item]):
         """Return the cheapest item that can make one step of a chain. `taken` has the earlier
         steps.
 
-        Of two items with the same cost, prefer one that makes no other step.
+        Of two items with the same cost, prefer an item without another step.
         """
         by_cost = self._edges[edge]
         steps: dict[Item, list[Edge]] = {}

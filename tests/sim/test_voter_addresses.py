@@ -154,7 +154,7 @@ def test_a_disk_that_can_be_an_old_copy_sends_nothing_before_it_has_caught_up(
 
 
 def update(node: WholeBroker, epoch: int, **changes: Any) -> UpdateRaftVoterRequest:
-    values = {
+    values: dict[str, Any] = {
         "cluster_id": CLUSTER_ID,
         "current_leader_epoch": epoch,
         "voter_id": node.node_id,

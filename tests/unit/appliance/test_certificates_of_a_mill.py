@@ -431,7 +431,7 @@ def test_wrong_files_are_a_fault_before_a_running_mill_is_changed(
     if spoil:
         (home.folder / "own.pem").unlink()
     with pytest.raises(CommandError) if spoil else contextlib.nullcontext():
-        mill_commands._refuse_what_cannot_run(mill, load(home.config_file, home.folder), None)
+        mill_commands.refuse_what_cannot_run(mill, load(home.config_file, home.folder), None)
     assert ("network.tls.certificate: found" in capsys.readouterr().err) is spoil
 
 

@@ -99,17 +99,20 @@ SYSTEM_CALLS: list[tuple[Any, str]] = [
 def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> bool:
     """Do the work until the call with this number begins. Return False if it ended before."""
     count = 0
+
+    def counting(real: Any) -> Any:
+        def counted(*args: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count > number:
+                raise Killed
+            return real(*args, **options)
+
+        return counted
+
     with monkeypatch.context() as patched:
         for owner, name in SYSTEM_CALLS:
-
-            def counted(*args: Any, _real: Any = getattr(owner, name), **options: Any) -> Any:
-                nonlocal count
-                count += 1
-                if count > number:
-                    raise Killed
-                return _real(*args, **options)
-
-            patched.setattr(owner, name, counted)
+            patched.setattr(owner, name, counting(getattr(owner, name)))
         try:
             work()
         except Killed:

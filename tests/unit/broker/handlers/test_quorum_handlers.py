@@ -113,10 +113,10 @@ def test_the_answer_has_everybodys_end_and_times_in_unix_time() -> None:
     assert len(one.current_voters) == 3
 
 
-def test_a_voter_is_asked_where_it_is_registered_and_else_where_the_voter_set_says() -> None:
+def test_a_voter_has_the_address_of_the_voter_set_and_else_that_of_its_registration() -> None:
     answer = describe_quorum(THE_LOG, STANDING, IMAGE, NOW)
     assert answer.nodes == [
-        QuorumNode(node_id=1, listeners=[QuorumListener(name="BROKER", host="new", port=1)]),
+        QuorumNode(node_id=1, listeners=[QuorumListener(name="BROKER", host="one", port=29092)]),
         QuorumNode(node_id=2, listeners=[QuorumListener(name="BROKER", host="new", port=1)]),
         QuorumNode(node_id=3, listeners=[QuorumListener(name="BROKER", host="three", port=3)]),
     ]

@@ -1,0 +1,288 @@
+"""`millrace broker move`: move a broker to another data folder, or to other ports."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from appliance.checks.startup import FREE_BYTES_MIN
+from appliance.cli import context
+from appliance.cli.broker_removal import BrokerArgument
+from appliance.cli.cluster import (
+    TIMEOUT_S,
+    DryRunOption,
+    JsonOption,
+    OutputFormat,
+    OutputOption,
+    TimeoutOption,
+    YesOption,
+    confirm,
+    with_cluster,
+)
+from appliance.cli.leaving import moving_brokers
+from appliance.cli.membership_view import show_steps, step_progress
+from appliance.cli.needed import refuse_needed_broker
+from appliance.cli.other_hosts import refuse_on_hosts
+from appliance.cli.progress import waiting
+from appliance.config.load import LoadedConfig
+from appliance.mill.moved_folder import FolderMove, unfinished, wanted_move
+from appliance.mill.parts import BROKER_PREFIX, voters
+from appliance.mill.settings import Mill
+from appliance.operate import lifecycle
+from appliance.output import CommandError, Exit, say
+from appliance.supervisor import control
+from appliance.supervisor.effects import PartPhase
+
+if TYPE_CHECKING:
+    from appliance.cli.membership_view import StepProgress
+    from appliance.kafka.broker_move_plan import MovePlace
+    from appliance.kafka.disk_plan import DiskState
+    from appliance.kafka.membership_steps import MembershipStep
+    from protocol.client.cluster import Cluster
+
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--folder", metavar="FOLDER", help="Its new data folder, also on another disk."),
+]
+
+ONLY_HERE = (
+    "this command moves a broker within one machine, without containers: on several hosts stop it,"
+    " copy its folder, and start it there, as docs/howto/move-a-broker.md says"
+)
+
+
+def move(
+    broker: BrokerArgument,
+    folder: FolderOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Move a broker to another data folder, or to the ports that the file has for it, after asking.
+
+    The same command continues where it was interrupted. Ctrl-C ends only the following.
+    """
+    from appliance.kafka.broker_move_plan import refuse_move, steps_to_move
+
+    if context.in_containers():
+        raise CommandError(ONLY_HERE, Exit.CONDITION)
+    refuse_on_hosts("broker move")
+    here = _look_here(broker, folder)
+    if here is None:
+        return
+    state = _look(broker, timeout)
+    nothing = f"broker {broker} works in its folder and at the ports of the file: nothing to move"
+    if here.is_blank(state):
+        steps = _steps_with_empty_folder(here, state)
+    else:
+        steps = steps_to_move(state, here.place)
+        if here.place.must_move:
+            refuse_move(state)
+            refuse_needed_broker(context.home(), here.part, "moved")
+    show_steps(steps, "broker-move/1", output, as_json, nothing=nothing)
+    lines = _remarks(here, state)
+    if dry_run:
+        say("\n".join([*lines, "nothing was changed"]))
+        return
+    if steps:
+        confirm(lines, yes)
+        try:
+            _proceed(here, state, timeout)
+        except KeyboardInterrupt:
+            say("\nno longer following. The same command continues the move")
+            raise
+        say(f"broker {broker} works at its new place, with all its replicas in sync")
+    if here.begun is not None:
+        here.begun.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The broker as this machine has it."""
+
+    node_id: int
+    mill: Mill
+    loaded: LoadedConfig
+    place: "MovePlace"
+    link: Path
+    begun: FolderMove | None
+    """The move of the folder, which can be done already and not finished."""
+
+    @property
+    def part(self) -> str:
+        """The name of the broker's part."""
+        return f"{BROKER_PREFIX}{self.node_id}"
+
+    def is_blank(self, state: "DiskState") -> bool:
+        """Return True if the broker is away and has no data any more."""
+        has_data = self.link.is_dir() and any(self.link.iterdir())
+        if self.begun is not None:
+            has_data = self.begun.has_data
+        return not has_data and not state.is_in_service
+
+
+def _look_here(broker: int, folder: Path | None) -> _Here | None:
+    """Return what the file and the folders say. Return None after the move of a folder that was
+    interrupted was completed while the mill does not run. Raises CommandError and MoveFault."""
+    from appliance.kafka.broker_move_plan import MovePlace
+
+    home = context.home()
+    part = f"{BROKER_PREFIX}{broker}"
+    link = home.part_data(part)
+    begun = unfinished(link)
+    if begun is not None and folder is not None and _absolute(folder) != begun.target:
+        raise CommandError(
+            f"a move of {link} to {begun.target} was interrupted: run the command with that folder,"
+            " or without --folder, first",
+            Exit.CONDITION,
+        )
+    if not lifecycle.is_running(home):
+        if begun is None or begun.is_placed:
+            raise CommandError("the mill does not run: `./millrace up` first", Exit.CONDITION)
+        begun.carry_out()
+        say(f"the folder is at {begun.target}; `./millrace up`, then the same command continues")
+        return None
+    if begun is None and folder is not None:
+        begun = wanted_move(link, _absolute(folder), FREE_BYTES_MIN)
+    started = context.mill_as_it_runs()
+    mill, loaded = context.load_mill()
+    ids = started.config.cluster.broker_ids
+    if broker not in ids:
+        known = ", ".join(map(str, ids))
+        raise CommandError(f"this mill has no broker {broker}; it has {known}", Exit.NOT_FOUND)
+    if len(ids) == 1:
+        raise CommandError(
+            "this mill has one broker, so no other one works while it moves: change the file, and"
+            " run `./millrace up --apply`; for another folder `./millrace down`, and make"
+            f" {link} a link to the folder",
+            Exit.CONDITION,
+        )
+    _refuse_other_changes(broker, started, mill)
+    states = {one["part"]: one["state"] for one in lifecycle.snapshot(home)["parts"]}
+    place = MovePlace(
+        address=_address(mill, broker),
+        runs=states.get(part) not in (PartPhase.STOPPED, None),
+        folder=None if begun is None or begun.is_placed else (begun.source, begun.target),
+        has_new_ports=broker in moving_brokers(started.config, mill.config),
+    )
+    return _Here(broker, mill, loaded, place, link, begun)
+
+
+def _absolute(folder: Path) -> Path:
+    """Return a folder of the command line. A relative one begins at the current folder."""
+    whole = Path.cwd() / folder.expanduser()
+    return whole.parent.resolve() / whole.name
+
+
+def _address(mill: Mill, broker: int) -> str:
+    host, port = voters(mill.config, mill.placement)[broker]
+    return f"{host}:{port}"
+
+
+def _refuse_other_changes(broker: int, started: Mill, wanted: Mill) -> None:
+    """Raise CommandError if the file has more changes than other ports of this broker."""
+    others = [one for one in moving_brokers(started.config, wanted.config) if one != broker]
+    if others:
+        raise CommandError(
+            f"the file has other ports for broker {', '.join(map(str, others))} too: brokers move"
+            " one at a time, so write one of them and move it first",
+            Exit.CONDITION,
+        )
+    if broker not in moving_brokers(started.config, wanted.config):
+        return
+    places = {"places": started.config.ports.places}
+    ports = wanted.config.ports.model_copy(update=places)
+    if wanted.config.model_copy(update={"ports": ports}) != started.config:
+        raise CommandError(
+            "the file has other changes besides `ports.places`: take them back, or apply them with"
+            " `./millrace up --apply` before",
+            Exit.CONDITION,
+        )
+
+
+def _look(broker: int, timeout: float) -> "DiskState":
+    from appliance.kafka import disk_replacement
+
+    async def work(cluster: "Cluster") -> "DiskState":
+        return await disk_replacement.look(cluster, broker)
+
+    return with_cluster(None, timeout, work)
+
+
+def _steps_with_empty_folder(here: _Here, state: "DiskState") -> "list[MembershipStep]":
+    """Return the steps of a replaced disk, with the start at the new place."""
+    from appliance.kafka.disk_plan import refuse_replacement, steps_to_replace
+    from appliance.kafka.membership_steps import StartBroker, StartMoved
+
+    refuse_replacement(state)
+    started = StartMoved(here.node_id, here.place.address, is_empty=True)
+    return [started if isinstance(step, StartBroker) else step for step in steps_to_replace(state)]
+
+
+def _remarks(here: _Here, state: "DiskState") -> list[str]:
+    """Return the sentences before the question."""
+    from appliance.kafka.reassign import named_partitions
+
+    lines = []
+    begun = here.begun
+    if begun is not None and begun.source.exists() and begun.is_on_another_disk:
+        lines.append("the folder is copied to another disk, and deleted here in the end")
+    if here.place.has_new_ports:
+        lines.append("the collector, the stream and the monitor restart, to know the new address")
+    if state.lost:
+        what = "lost with the folder" if here.is_blank(state) else "not available in the meantime"
+        lines.append(f"{what}, because there is no other replica: {named_partitions(state.lost)}")
+    if here.place.must_move and len(state.voters) == 3:
+        lines.append("two brokers vote in the meantime: neither of them may stop")
+    return lines
+
+
+def _proceed(here: _Here, state: "DiskState", timeout: float) -> None:
+    """Take the steps. Raises CommandError, ApiError and ClientError."""
+    from appliance.kafka.broker_moving import BrokerMoving
+    from appliance.kafka.disk_replacement import DiskReplacement
+
+    with step_progress() as progress:
+        if here.is_blank(state):
+            replacement = DiskReplacement(here.node_id, progress.begin, progress.wait)
+            if with_cluster(None, timeout, replacement.proceed) is not None:
+                _place(here, progress, is_empty=True)
+                replacement.has_started = True
+                with_cluster(None, timeout, replacement.proceed)
+            return
+        if here.place.must_move or not state.is_in_service:
+            _place(here, progress)
+        moving = BrokerMoving(here.node_id, here.place.address, progress.begin, progress.wait)
+        with_cluster(None, timeout, moving.proceed)
+
+
+def _place(here: _Here, progress: "StepProgress", *, is_empty: bool = False) -> None:
+    """Stop the broker, move its folder, and start it at its new place."""
+    from appliance.cli.broker_addition import START_TIMEOUT_S, wait_healthy
+    from appliance.cli.mill_commands import refuse_what_cannot_run, start_part
+    from appliance.kafka.membership_steps import MoveFolder, StartMoved, StopBroker
+
+    home, place = context.home(), here.place
+    if place.has_new_ports:
+        refuse_what_cannot_run(here.mill, here.loaded, context.mill_as_it_runs())
+    if place.must_move and place.runs:
+        progress.begin(StopBroker(here.node_id))
+        with waiting(f"stopping {here.part}"):
+            try:
+                lifecycle.stop_part(home, here.part, START_TIMEOUT_S)
+            except lifecycle.StillStopping as error:
+                raise CommandError(f"{error}; the same command continues", Exit.TIMEOUT) from error
+    if place.folder is not None and here.begun is not None:
+        progress.begin(MoveFolder(here.node_id, *place.folder))
+        here.begun.carry_out(is_empty=is_empty)
+    progress.begin(StartMoved(here.node_id, place.address, is_empty=is_empty))
+    if not place.has_new_ports:
+        start_part(here.part, START_TIMEOUT_S)
+        return
+    answer = control.ask(home.socket, {"command": "apply", "sha256": here.mill.sha256})
+    if not answer["ok"]:
+        raise CommandError(f"{here.part} is stopped, and not started: {answer['error']}")
+    wait_healthy(here.node_id)

@@ -1,0 +1,79 @@
+"""`millrace broker move` before it asks the cluster."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.cli import broker_move
+from appliance.mill.moved_folder import wanted_move
+from appliance.mill.settings import Mill
+from appliance.output import CommandError, Exit
+from tests.unit.appliance.test_commands import run
+from tests.unit.appliance.test_three_brokers import mill
+
+THREE = "cluster: {brokers: 3}"
+
+
+def folder_of(home: Path) -> Path:
+    link = home / "data" / "broker-3"
+    link.mkdir(parents=True)
+    (link / "meta.properties").write_text("node.id=3\n")
+    return link
+
+
+def test_a_mill_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder_of(tmp_path)
+    code, _, err = run(monkeypatch, tmp_path, "broker", "move", "3", "--yes")
+    assert code == Exit.CONDITION
+    assert "the mill does not run: `./millrace up` first" in err[-1]
+
+
+def test_an_interrupted_move_of_a_folder_is_completed_without_the_mill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise neither `up` nor this command could continue."""
+    link = folder_of(tmp_path)
+    move = wanted_move(link, tmp_path / "three", 0)
+    assert move is not None
+    move.carry_out()
+    link.unlink()
+    code, _, err = run(monkeypatch, tmp_path, "broker", "move", "3", "--yes")
+    assert code == 0, err
+    assert err == [
+        f"the folder is at {tmp_path / 'three'}; `./millrace up`, then the same command continues"
+    ]
+    assert (link / "meta.properties").read_text() == "node.id=3\n"
+    other = run(monkeypatch, tmp_path, "broker", "move", "3", "--folder", str(tmp_path / "four"))
+    assert other[0] == Exit.CONDITION
+    assert "was interrupted: run the command with that folder" in other[2][-1]
+
+
+def test_containers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    code, _, err = run(monkeypatch, tmp_path, "broker", "move", "3", "--yes")
+    assert code == Exit.CONDITION
+    assert "without containers" in err[-1]
+
+
+def changed(tmp_path: Path, text: str) -> tuple[Mill, Mill]:
+    return mill(tmp_path, THREE), mill(tmp_path, text)
+
+
+def test_other_changes_of_the_file_come_first(tmp_path: Path) -> None:
+    started, wanted = changed(tmp_path, f"{THREE}\nports: {{places: {{3: 13}}}}")
+    broker_move._refuse_other_changes(3, started, wanted)
+    for text, expected in (
+        ("ports: {places: {3: 13, 2: 14}}", "other ports for broker 2 too: brokers move one at a"),
+        ("ports: {places: {3: 13}, redis: 6999}", "other changes besides `ports.places`"),
+        ("ports: {places: {3: 13}}\nmonitor: {retain: 5d}", "other changes besides"),
+    ):
+        started, wanted = changed(tmp_path, f"{THREE}\n{text}")
+        with pytest.raises(CommandError) as refused:
+            broker_move._refuse_other_changes(3, started, wanted)
+        assert expected in str(refused.value)
+        assert refused.value.code is Exit.CONDITION
+
+
+def test_a_move_of_the_folder_alone_ignores_changes_that_wait(tmp_path: Path) -> None:
+    started, wanted = changed(tmp_path, f"{THREE}\nmonitor: {{retain: 5d}}")
+    broker_move._refuse_other_changes(3, started, wanted)
