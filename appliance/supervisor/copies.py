@@ -88,7 +88,7 @@ def readiness(addresses: Addresses) -> Readiness:
         if isinstance(one, StatusUnavailable):
             return Readiness(None, f"the status of {part} ({one})")
         if "copies" not in one:
-            return Readiness(None, f"{part}, which does not serve")
+            return Readiness(None, f"{part}, which is not in service yet")
         known[part] = one
     found = copies_by(known.values())
     if found is None:

@@ -49,7 +49,7 @@ def test_a_saved_input_is_read_by_the_process_that_runs(mill: TempMill) -> None:
     assert reader.values(1) == [b"one"]
     reader.close()
     assert collector(mill).pid == pid
-    assert "nothing has changed" in mill.run("config", "reload").err
+    assert "the file has not changed" in mill.run("config", "reload").err
 
 
 def test_reload_says_what_changed_and_what_only_a_restart_applies(mill: TempMill) -> None:
