@@ -88,7 +88,7 @@ def test_a_saved_template_names_topics_and_files_beyond_its_limit_are_told(mill:
     wait_until(lambda: bool(collector(mill).problems), WAIT_S, "the problem")
     for command in ("status", "check"):
         result = mill.run("collector", command)
-        assert "already has max_topics (1) topics" in result.out + result.err, command
+        assert "already has 1 topics (max_topics)" in result.out + result.err, command
     mill.write_config(config(ACCESS))
     assert mill.run("config", "reload").code == 0
 

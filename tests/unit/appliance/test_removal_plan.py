@@ -292,7 +292,7 @@ def test_the_way_back_of_a_removed_voter_says_that_it_does_not_vote() -> None:
 
 def test_trap_19_a_removal_is_taken_back_only_from_a_broker_in_service() -> None:
     model = after(four(), 3, Unregister)
-    with pytest.raises(CommandError, match="broker 3 is away: start it") as found:
+    with pytest.raises(CommandError, match="broker 3 is not in service: start it") as found:
         way_back(state_of(model, 3))
     assert found.value.code is Exit.CONDITION
     take_all(model, 3)
