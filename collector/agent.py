@@ -283,9 +283,12 @@ class Agent:
                 self.start_problem = (
                     Problem("rights", str(error))
                     if isinstance(error, NotAllowed)
-                    else Problem("broker", f"{servers} not reached since {since}: {error}")
+                    else Problem("broker", f"no broker of {servers} answers since {since}: {error}")
                 )
-                logger.warning("cluster not reached, trying again", extra=fields(reason=str(error)))
+                logger.warning(
+                    "the cluster cannot be reached; the collector tries again",
+                    extra=fields(reason=str(error)),
+                )
                 self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
         self.start_problem = None
@@ -305,7 +308,7 @@ class Agent:
         would fence each other forever.
         """
         logger.warning(
-            "transaction lost, so the stored positions are read again",
+            "a transaction was lost, so the collector reads its stored positions again",
             extra=fields(reason=str(reason)),
         )
         self.registry.counters["started_over"] += 1

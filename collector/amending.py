@@ -68,11 +68,11 @@ def chosen(
         is_there = present.get(one.path) == one.file and one.state is not State.DONE
         refusal = None
         if is_there and what is Amendment.FORGET:
-            refusal = "the file exists and would be read again: use `collector again` for that"
+            refusal = "the file still exists: use `collector again` to read it from its start"
         elif not is_there and what is Amendment.AGAIN:
-            refusal = "there is no file to read: it is gone, or no input matches it"
+            refusal = "the file is gone, or no input of the configuration matches it"
         elif what is Amendment.AGAIN and not one.fingerprint.position:
-            refusal = "no line of the file has been sent yet"
+            refusal = "no line of the file has been sent yet, so nothing would be sent again"
         found.append(Amended(one, refusal))
     return found
 

@@ -218,7 +218,7 @@ class Committer:
                 if isinstance(error, ClientClosed) or not is_transient(error):
                     self.lost = error
                     return False
-                self.unclear = f"transaction not ended yet: {error}"
+                self.unclear = f"the brokers have not ended the transaction yet: {error}"
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 return True
@@ -252,7 +252,7 @@ class Committer:
         first = next((e for e in errors if not isinstance(e, TransactionFailed)), None)
         reason_text = str(first or (errors[0] if errors else "no acknowledgement in time"))
         logger.warning(
-            "transaction aborted, its lines are sent again",
+            "a transaction was aborted; its lines are sent again",
             extra=fields(reason=reason_text, suspects=len(faults)),
         )
 

@@ -28,7 +28,10 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
         add("broker", brokers_away(agent.committer, agent.clock()))
     add("rights", agent.reporting.problem)
     if agent.is_fenced:
-        add(FENCED, "another collector has the same instance name, so this one has ended")
+        add(
+            FENCED,
+            "another collector has the same name (collector.instance), so this collector has ended",
+        )
     for place, refusal in agent.committer.refused.items():
         if denial_of(refusal) is None:
             add("refused", f"{place}: {refusal}")
@@ -65,4 +68,4 @@ def brokers_away(committer: Committer, now_ms: int) -> str | None:
         return None
     why = "" if committer.unclear is None else f" ({committer.unclear})"
     since = format_moment_ms(since_ms)
-    return f"no acknowledgement since {since}{why}; lines wait in their files"
+    return f"no broker has acknowledged lines since {since}{why}; the lines wait in their files"

@@ -108,7 +108,7 @@ class BarReporter:
         self.show(run)
         self._progress.stop()
         for text in incomplete:
-            self._progress.console.print(f"not complete: {text}", markup=False, highlight=False)
+            self._progress.console.print(f"not read whole: {text}", markup=False, highlight=False)
 
 
 def reporter(out: TextIO) -> Reporter:

@@ -25,7 +25,7 @@ from monitor.asking.browse import Browser
 from monitor.asking.counts import Counts
 from monitor.asking.poller import Poller
 from monitor.asking.preview import Detector
-from monitor.config.settings import LOOPBACK_NAMES, MonitorSettings
+from monitor.config.settings import MonitorSettings
 from monitor.history.recorder import Recorder, open_recorder
 from monitor.http import create_app
 from monitor.sampling.clusters import clusters_of
@@ -166,6 +166,7 @@ def main() -> int:
         previews=Detector(settings.preview) if settings.preview is not None else None,
         orders=operator_of(settings),
         clusters=clusters_of(settings, clock_ms),
+        certificate=certificate,
     )
     logger.info("the monitor serves its pages", extra=fields(address=f"{host}:{port}"))
     server = _server(app, settings, certificate)
@@ -183,7 +184,7 @@ def certificate_of(settings: MonitorSettings) -> PageCertificate | None:
     """Read the page's certificate; None if the page has none. Raise UnusableCertificate."""
     if settings.tls is None:
         return None
-    return PageCertificate(settings.tls, [*settings.names, *LOOPBACK_NAMES[:2]])
+    return PageCertificate(settings.tls, settings.names)
 
 
 def _server(

@@ -42,6 +42,7 @@ from monitor.site.preview import preview_form, preview_routes
 from monitor.site.root import BelowRoot
 from monitor.site.site import Site, Values
 from monitor.state.snapshot import Snapshot
+from monitor.tls import PageCertificate
 from monitor.views import render
 from monitor.views.findings import GLYPHS
 from monitor.views.links import NAME, group_href, named, with_query
@@ -89,6 +90,7 @@ def create_app(
     previews: Previews | None = None,
     orders: Orders | None = None,
     clusters: Clusters | None = None,
+    certificate: PageCertificate | None = None,
 ) -> FastAPI:
     """Make the web application with all pages, from the values of one sampler.
 
@@ -145,7 +147,10 @@ def create_app(
         admin = Admin(door, logins is not None, orders, sampler, clock_ms, show, root)
         app.include_router(admin_routes(admin))
         templates.globals["admin"] = True
-    app.include_router(machine_routes(sampler, others, settings.part, started_at_ms, clock_ms))
+    faults = certificate.problem if certificate is not None else lambda now_ms: None
+    app.include_router(
+        machine_routes(sampler, others, settings.part, started_at_ms, clock_ms, faults)
+    )
     return app
 
 

@@ -49,7 +49,7 @@ class UnknownMetric(SinkError):
 
     def __init__(self, name: str, known: list[str]) -> None:
         listed = ", ".join(known) or "none yet"
-        super().__init__(f"no metric {name!r} is stored; there are {listed}")
+        super().__init__(f"no metric {name!r} is stored; the stored metrics are {listed}")
 
 
 class StillCounted(SinkError):
@@ -57,8 +57,8 @@ class StillCounted(SinkError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} is still counted: take it out of the configuration first, and let the stream "
-            "run with that"
+            f"the stream still counts {name}: take the metric out of the configuration file first, "
+            "and wait until the running stream uses the changed file"
         )
 
 
@@ -77,8 +77,8 @@ class SchemaTooNew(SinkError):
 
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
-            f"the database is of version {found} and this program writes version {known}: "
-            "start the newer program again"
+            f"the tables in MySQL or the keys in Redis have version {found}, but this version of "
+            f"millrace writes version {known}: start the newer version of millrace again"
         )
 
 
@@ -107,4 +107,4 @@ class SinkUnavailable(SinkError):
     def __init__(self, sink: str, reason: str) -> None:
         self.sink = sink
         self.reason = reason
-        super().__init__(f"{sink} is away: {reason}")
+        super().__init__(f"{sink} does not answer: {reason}")

@@ -67,5 +67,5 @@ def check_ours(guard: WriterGuard, query_id: str, epoch: int) -> None:
     found = f"query {guard.query_id or 'none'} epoch {guard.epoch}"
     own = f"this driver is query {query_id} epoch {epoch}"
     if guard.epoch < epoch:
-        raise LedgerMismatch(f"the writer row was restored to {found}; {own}")
-    raise FencedWriter(f"another driver writes: {found}; {own}")
+        raise LedgerMismatch(f"the database was restored: its writer is {found}, but {own}")
+    raise FencedWriter(f"another stream has taken over the database: {found}, but {own}")

@@ -265,7 +265,10 @@ class BatchWriter:
             except SinkUnavailable as error:
                 self._state.waiting(f"{error.sink}-away", str(error))
                 if not was_away:
-                    logger.warning("a sink is away; the batch waits", extra=fields(reason=error))
+                    logger.warning(
+                        "MySQL or Redis does not answer; the batch waits",
+                        extra=fields(reason=error),
+                    )
                 was_away = True
             if self._stop.wait(RETRY_SINK_S):
                 raise StopRequested

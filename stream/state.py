@@ -309,12 +309,12 @@ class StreamState:
                 if now_ms - at_ms < ENDED_TOLD_MS
             ]
             if sinks.untended is not None:
-                text = "counting continues, but nothing is purged and Redis is not compared: "
-                text += sinks.untended
+                text = "counting continues, but old windows are not deleted, and Redis is not"
+                text += f" compared with MySQL: {sinks.untended}"
                 problems.append(Problem("sinks-untended", text))
             if facts.refusal is not None:
                 text = (
-                    "the changed configuration is refused; the stream keeps the one before it:"
+                    "the changed configuration is refused; the stream keeps the previous one:"
                     f" {facts.refusal}"
                 )
                 problems.append(Problem("configuration", text))
@@ -327,7 +327,9 @@ class StreamState:
                 for name, why in facts.stopped.items()
             ]
             if facts.archive is not None and facts.archive.problem is not None:
-                text = f"raw lines are not archived, counting continues: {facts.archive.problem}"
+                text = (
+                    f"counting continues, but raw lines are not archived: {facts.archive.problem}"
+                )
                 problems.append(Problem("archive", text))
             if facts.is_stopping:
                 state = PartState.STOPPING

@@ -157,7 +157,7 @@ def copy_file(source: Path, target: Path, begin: int, deadline: float | None = N
             while True:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise TooSlow(
-                        f"the copy of {source} reached its deadline after {position:,} bytes"
+                        f"{source} was not copied in time: its first {position:,} bytes are copied"
                     )
                 piece = memoryview(os.pread(reading.fileno(), PIECE_BYTES, position))
                 if not piece:

@@ -74,8 +74,9 @@ def decode(data: bytes) -> Manifest:
         if isinstance(found, int) and found > FORMAT:
             version = content.get("version")
             raise BadBackup(
-                f"{FILE_NAME}: the backup is of format {found}, made by version {version}; this"
-                f" version reads {FORMAT}: restore it with that version, or a later one"
+                f"{FILE_NAME}: found a backup of format {found}, made by millrace {version};"
+                f" expected format {FORMAT} or earlier, which this version can read: restore the"
+                f" backup with millrace {version} or a later version"
             )
         if content.pop("sha256") != _checksum({"format": found, **content}):
             raise BadBackup(f"{FILE_NAME} is damaged: its checksum does not match")

@@ -25,6 +25,7 @@ from appliance.machine.processes import boot_id
 from appliance.mill.parts import BROKER_PREFIX, broker_names, bundles_mysql
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
+from appliance.output import counted
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 
@@ -62,7 +63,8 @@ def read_manifest(backup: Path) -> Manifest:
         return manifests.decode(path.read_bytes())
     except OSError as error:
         raise BadBackup(
-            f"{path}: {error.strerror}; {backup} is not a backup, or an incomplete one"
+            f"{path} cannot be read: {error.strerror}; {backup} is not a backup, or the backup is"
+            " incomplete"
         ) from error
 
 
@@ -77,22 +79,23 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
     configured = len(broker_names(mill.config))
     if configured != found.brokers:
         raise RestoreFailed(
-            f"the backup is of {found.brokers} broker{'s' if found.brokers > 1 else ''}, but "
-            f"{mill.home.config_file} has {configured}: set cluster.brokers to the brokers of "
-            "the backup"
+            f"the backup has the data of {counted(found.brokers, 'broker')}, but cluster.brokers "
+            f"in {mill.home.config_file} has {configured}: write the brokers of the backup there"
         )
     kept = {one.path.partition("/")[0] for one in found.folders}
     if absent := [one for one in broker_names(mill.config) if one not in kept]:
         names = ", ".join(sorted(one for one in kept if one.startswith(BROKER_PREFIX)))
         raise RestoreFailed(
-            f"the backup has the data of {names}, but {mill.home.config_file} has {absent[0]}: "
-            "set cluster.brokers to the brokers of the backup"
+            f"the backup has the data of {names}, but cluster.brokers in {mill.home.config_file} "
+            f"has {absent[0]}: write the brokers of the backup there"
         )
     if bundles_mysql(mill.config) != _has_tables(found):
-        what = "has a MySQL server of the mill's own" if _has_tables(found) else "has none"
+        backed, file = "has tables of the bundled MySQL", "has no bundled MySQL"
+        if not _has_tables(found):
+            backed, file = "has no tables of a bundled MySQL", "has one"
         raise RestoreFailed(
-            f"the mill that was backed up {what}, but {mill.home.config_file} says otherwise: "
-            "change sinks.mysql"
+            f"the backup {backed}, but sinks.mysql in {mill.home.config_file} {file}: write "
+            "sinks.mysql as it was in the mill that was backed up"
         )
 
 

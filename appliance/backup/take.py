@@ -95,24 +95,29 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
     config, data = mill.config, mill.home.data
     if config.cluster.bootstrap_servers is not None:
         raise BackupFailed(
-            "cluster.bootstrap_servers names a cluster of your own: it cannot be copied at the"
-            " same moment as MySQL; back both up with their own tools, MySQL first"
+            "cluster.bootstrap_servers names a cluster of your own, which cannot be copied at the"
+            " same moment as MySQL; back up MySQL first and then the cluster, each with its own"
+            " tools"
         )
     if config.sinks.mysql is not None and not bundles_mysql(config):
         raise BackupFailed(
             "sinks.mysql names a server of your own, which cannot be copied at the same moment as"
-            " the brokers' logs; stop the mill, and back both up with tools of your own"
+            " the brokers' logs; stop the mill, and back up the server and data/ with tools of"
+            " your own"
         )
     if config.sinks.mysql is None and mill.part("redis") is None:
         raise BackupFailed(
             "sinks.redis names a server of your own and is the only sink, so a backup would have"
-            " no counts; stop the mill, and back both up with tools of your own"
+            " no counts; stop the mill, and back up the server and data/ with tools of your own"
         )
     if not data.is_dir():
         raise BackupFailed(f"there is no mill in {mill.home.folder}: {data} is missing")
     place, kept = target.resolve(), data.resolve()
     if place.is_relative_to(kept) or kept.is_relative_to(place):
-        raise BackupFailed(f"one of {target} and {data} contains the other: choose another folder")
+        raise BackupFailed(
+            f"the backup cannot be written to {target}, because one of this folder and {data} is "
+            "inside the other: choose another folder"
+        )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BackupFailed(f"{target} already has files: choose a new folder, or an empty one")
 
@@ -140,7 +145,7 @@ def _draft(target: Path) -> Iterator[Path]:
         sync_folder(target.parent)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BackupFailed(f"{error.filename or draft}: {reason}; nothing was kept") from error
+        raise BackupFailed(f"{error.filename or draft}: {reason}; no backup was made") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -221,7 +226,8 @@ class _BackupRun:
             else:
                 return pause
         raise BackupFailed(
-            f"the mill could not be copied while it was paused, in {PAUSES_MAX} tries: {why}"
+            f"the mill was paused {PAUSES_MAX} times, and each pause was too short to copy the "
+            f"rest: {why}; make the backup again when fewer lines arrive"
         )
 
     def _of_a_stopped_mill(self) -> None:

@@ -39,8 +39,9 @@ def check_definitions(mill: Mill, document: Document) -> bool:
     for name in definitions_differing(definitions, stored):
         document.add(
             ("stream", "metrics", places[name]),
-            f"another meaning of {name} than what is counted under that name",
-            f"a new name; or take it out, `./millrace stream forget {name}`, and put it back",
+            f"the metric {name} with another meaning than the stored counts of this name",
+            f"a new name; or take the metric out of the file, remove its counts with "
+            f"`./millrace stream forget {name}`, and put it back",
         )
     if document.faults:
         raise ConfigFaults(document.faults)

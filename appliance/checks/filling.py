@@ -9,8 +9,8 @@ from monitor.state.levels import DAY_MS
 
 GIB = 1 << 30
 REMEDY = (
-    "make room, or keep less: retention.ms of the topics, `keep: {mysql: …}` of the metrics;"
-    " docs/sizing.md says what takes how much"
+    "free disk space, or shorten retention.ms of the topics or `keep: {mysql: …}` of the metrics;"
+    " docs/sizing.md says how much space each takes"
 )
 
 
@@ -23,15 +23,16 @@ def disks(rows: Iterable[Mapping[str, Any]]) -> Iterator[Check]:
         pace = row["bytes_a_day"]
         if pace is None:
             continue
-        what = f"room on the disk of {row['disk']}"
-        seen = f"in the {row['seen_ms'] / DAY_MS:.1f} days of its history"
+        what = f"free space on the disk of {row['disk']}"
+        seen = f"over the last {row['seen_ms'] / DAY_MS:.1f} days"
         days = row["days_left"]
         if days is None:
-            yield Check(CheckLevel.OK, what, f"has not become less {seen}")
+            yield Check(CheckLevel.OK, what, f"did not shrink {seen}")
             continue
-        taken = f"{pace / GIB:,.2f} GiB a day went {seen}"
+        taken = f"shrank by {pace / GIB:,.2f} GiB a day {seen}"
         if days >= DAYS_WARNING:
-            yield Check(CheckLevel.OK, what, f"{taken}; it lasts {days:,.0f} days like these")
+            found = f"{taken}; at this pace the disk is full in {days:,.0f} days"
+            yield Check(CheckLevel.OK, what, found)
         else:
-            found = f"{taken}; the disk is full after {days:,.1f} more days like these"
+            found = f"{taken}; at this pace the disk is full in {days:,.1f} days"
             yield Check(CheckLevel.WARNING, what, found, REMEDY)

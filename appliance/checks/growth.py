@@ -37,9 +37,10 @@ def rows(mill: Mill) -> Iterator[Check]:
     except (InitError, pymysql.err.Error, OSError) as error:
         if error.args[:1] == (NO_SUCH_TABLE,):
             # The database is empty, so there is nothing to count.
-            yield Check(CheckLevel.OK, WHAT, "not known before the stream has made its tables")
+            yield Check(CheckLevel.OK, WHAT, "not known yet, because the stream has no tables yet")
             return
-        yield Check(CheckLevel.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
+        remedy = "`./millrace up` starts MySQL"
+        yield Check(CheckLevel.WARNING, WHAT, f"MySQL gives no answer: {error}", remedy)
         return
     free = None
     if mill.part("mysql") is not None:
@@ -64,25 +65,29 @@ def checks_of(
         if one.metric in kept_s:
             yield Check(CheckLevel.OK, f"{WHAT}: {one.metric}", _words(one))
         else:
-            remedy = f"`./millrace stream forget {one.metric}` removes what is no longer counted"
-            yield Check(
-                CheckLevel.OK, f"{WHAT}: {one.metric}", f"{_words(one)}; not counted", remedy
-            )
+            found = f"{_words(one)}; the configuration no longer has this metric"
+            remedy = f"`./millrace stream forget {one.metric}` removes its rows"
+            yield Check(CheckLevel.OK, f"{WHAT}: {one.metric}", found, remedy)
     if free_bytes is None or not growths:
         return
     days = days_left(growths, stored.bytes_per_row, free_bytes)
     text = f"{stored.table_bytes / (1 << 20):,.0f} MiB, {stored.bytes_per_row:.0f} bytes a row"
     if days is None:
         yield Check(
-            CheckLevel.OK, WHAT, f"{text}; at the pace of the last days the disk holds them"
+            CheckLevel.OK, WHAT, f"{text}; at the pace of the last days the disk does not fill up"
         )
     elif days >= DAYS_WARNING:
         yield Check(
-            CheckLevel.OK, WHAT, f"{text}; the disk holds {days:,.0f} more days like the last"
+            CheckLevel.OK,
+            WHAT,
+            f"{text}; at the pace of the last days the disk is full in {days:,.0f} days",
         )
     else:
-        remedy = "make room, or let `keep: {mysql: {1m: 30d}}` purge the finest windows of a metric"
-        found = f"{text}; the disk is full after {days:,.1f} more days like the last"
+        remedy = (
+            "free disk space, or keep the smallest windows of a metric for a shorter time, such "
+            "as `keep: {mysql: {1m: 30d}}`"
+        )
+        found = f"{text}; at the pace of the last days the disk is full in {days:,.1f} days"
         yield Check(CheckLevel.WARNING, WHAT, found, remedy)
 
 
@@ -94,7 +99,7 @@ def _words(one: Growth) -> str:
     kept = ", ".join(f"{', '.join(names)} {kept}" for kept, names in sizes.items())
     if len(sizes) == 1:
         (kept,) = sizes
-    text = f"{one.rows:,} rows, some {one.bytes / (1 << 20):,.1f} MiB"
+    text = f"{one.rows:,} rows, about {one.bytes / (1 << 20):,.1f} MiB"
     return f"{text}, {one.rows_a_day:,.0f} more a day, kept {kept}"
 
 

@@ -37,16 +37,17 @@ def rows(mill: Mill) -> Iterator[Check]:
             yield Check(
                 CheckLevel.FAILED,
                 f"data folder {folder}",
-                f"it has the data of broker {number}, and cluster.hosts puts that broker on {host}",
-                "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
-                " remove cluster.hosts; or move the folder away if it is an old copy",
+                f"the folder has the data of broker {number}, but by cluster.hosts this broker runs"
+                f" on {host}",
+                "if the brokers of this mill have run on one machine, they cannot be spread over"
+                " hosts yet: remove cluster.hosts; if the folder is an old copy, move it away",
             )
         if not any(True for _ in resolved(host)):
             yield Check(
                 CheckLevel.WARNING,
                 f"{WHAT}.{number}",
                 f"the name {host} does not resolve on this machine",
-                "write it into DNS, or into /etc/hosts of each host",
+                "write the name into DNS, or into /etc/hosts of each host",
             )
 
 
@@ -57,8 +58,8 @@ def change(started: Mill, wanted: Mill) -> Iterator[Check]:
         yield Check(
             CheckLevel.FAILED,
             f"{wanted.home.edited_config}: {WHAT}",
-            "added or removed while the mill runs",
-            "`./millrace down`, and then `./millrace up`",
+            "the key was added or removed while the mill runs",
+            "run `./millrace down`, and then `./millrace up`",
         )
 
 
@@ -70,9 +71,11 @@ def own_name(host: str, broker: int) -> Check:
     return Check(
         CheckLevel.WARNING,
         f"{WHAT}.{broker}",
-        f"the name {host} leads to {', '.join(resolved(host))}, and this machine has {known}",
+        f"the name {host} leads to {', '.join(resolved(host))}, but this machine has the addresses"
+        f" {known}",
         "if the join file was for another machine, stop the mill here and remove its data folder;"
-        " else correct the name in DNS or /etc/hosts, unless something forwards that address here",
+        " otherwise correct the name in DNS or /etc/hosts, unless a gateway forwards that address"
+        " to this machine",
     )
 
 
@@ -85,15 +88,15 @@ def _unknown_machine(mill: Mill) -> Check:
         return Check(
             CheckLevel.FAILED,
             WHAT,
-            f"this host has joined as broker {record.broker}, and cluster.hosts has no such broker",
-            "write the hosts as they were when this host joined",
+            f"this host has joined as broker {record.broker}, but cluster.hosts has no such broker",
+            "write cluster.hosts as it was when this host joined",
         )
     for number, host in hosts.items():
         if is_this_machine(host):
             return Check(
                 CheckLevel.FAILED,
                 WHAT,
-                f"this machine is {host}, the host of broker {number}, and has not joined",
+                f"this machine is {host}, the host of broker {number}, and has not joined the mill",
                 f"type `./millrace enrol broker {number}` on {hosts[first]}, copy the file here,"
                 " and type `./millrace join FILE`",
             )
@@ -101,9 +104,10 @@ def _unknown_machine(mill: Mill) -> Check:
     return Check(
         CheckLevel.FAILED,
         WHAT,
-        f"none of {', '.join(hosts.values())} is this machine, which has {known}",
-        f"correct cluster.hosts, or let the name of the main host, {hosts[first]}, lead to this"
-        " machine (/etc/hosts); every other host joins with `./millrace join FILE`",
+        f"none of the hosts {', '.join(hosts.values())} is this machine, which has the addresses"
+        f" {known}",
+        f"correct cluster.hosts; or, on the main host, let the name {hosts[first]} lead to this"
+        " machine (DNS or /etc/hosts); or, on another host, run `./millrace join FILE`",
     )
 
 
@@ -125,22 +129,23 @@ def _stored_hosts(mill: Mill) -> Iterator[Check]:
         if hosts is None:
             if _is_of_one_machine(number, stored):
                 continue
-            found, remedy = "none", "write cluster.hosts as it was"
+            found, remedy = "no host", "write cluster.hosts as it was"
         elif number in hosts and hosts[number] != stored:
             found = hosts[number]
             remedy = (
-                "a mill whose brokers have run on one machine cannot be spread over hosts yet:"
-                " remove cluster.hosts"
+                "the brokers of this mill have run on one machine, so they cannot be spread over"
+                " hosts yet: remove cluster.hosts"
                 if _is_of_one_machine(number, stored)
-                else "write the name back, and let DNS or /etc/hosts lead it to another address:"
-                " the brokers of a cluster know each other by these names"
+                else f"write {stored} again, because the brokers of the cluster know each other by"
+                " these names; to move the broker, let DNS or /etc/hosts lead the name to the new"
+                " address"
             )
         else:
             continue
         yield Check(
             CheckLevel.FAILED,
             f"{mill.home.edited_config}: {WHAT}",
-            f"{found} for broker {number}, which the cluster knows as {stored}",
+            f"{found} for broker {number}, whose host is {stored} in the data of the cluster",
             remedy,
         )
         return

@@ -15,8 +15,10 @@ def collector(mill: Mill, name: str) -> Iterator[Check]:
     port is free."""
     part = mill.part(WHAT)
     if part is None:
-        remedy = "write there which files to read"
-        yield Check(CheckLevel.WARNING, WHAT, "the file has no collector.inputs", remedy)
+        remedy = "write there which files the collector reads"
+        yield Check(
+            CheckLevel.WARNING, WHAT, "the configuration file has no collector.inputs", remedy
+        )
         return
     try:
         found = fetch_status(part.host, part.port, STATUS_TIMEOUT_S)

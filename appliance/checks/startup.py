@@ -221,12 +221,12 @@ def unfinished_restore(home: Home) -> Iterator[Check]:
     staging = restoring(home.data)
     if staging.exists() and not home.secrets.exists():
         found = f"{staging} exists: a restore was killed, or is still running"
-        again = "`./millrace restore` of the same backup starts it again"
+        again = "`./millrace restore` of the same backup starts the restore again"
         yield Check(
             CheckLevel.FAILED,
             "restore",
             found,
-            f"{again}; if you delete that folder, the mill starts empty",
+            f"{again}; if you delete {staging}, the mill starts empty",
         )
 
 
@@ -286,8 +286,9 @@ def data_ownership(mill: Mill) -> Iterator[Check]:
             yield Check(
                 CheckLevel.FAILED,
                 f"data folder {folder}",
-                f"it belongs to another cluster: cluster.id there is {theirs}, ours is {ours}",
-                "put the right data folder back, or move this one away to start afresh",
+                f"the folder belongs to another cluster: its cluster.id is {theirs}, and that of"
+                f" this mill is {ours}",
+                "put the right data folder back, or move this one away to start with an empty one",
             )
 
 
@@ -323,7 +324,8 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
             f"data folders below {mill.home.data}",
             f"the folders of the voters are empty (brokers {', '.join(map(str, voters))}), and"
             " another broker has a copy of their metadata",
-            f"restore the folders or a backup, or move {mill.home.data} away to start afresh",
+            f"put the folders back, restore a backup, or move {mill.home.data} away to start an"
+            " empty mill",
         )
         return
     missing = sorted(set(voters) - set(configured))
@@ -332,11 +334,11 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
     stated = str(len(voters)) if voters == tuple(range(1, len(voters) + 1)) else str(list(voters))
     whose = f"brokers {', '.join(map(str, voters))}" if voters[1:] else f"broker {voters[0]} alone"
     if len(configured) == 1:
-        why = "three brokers cannot shrink to one"
+        why = "a cluster of three brokers cannot become one broker"
     else:
         why = (
-            f"broker {missing[0]} votes, so it leaves only by `./millrace broker remove "
-            f"{missing[0]}` while the mill runs"
+            f"broker {missing[0]} is a voter of the metadata quorum, so only `./millrace broker "
+            f"remove {missing[0]}` takes it out, while the mill runs"
         )
     for number in numbers:
         folder = _folder(mill, number)
@@ -347,7 +349,8 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
             CheckLevel.FAILED,
             f"{mill.home.edited_config}: cluster.brokers",
             f"{len(configured)}, but data folder {folder} belongs to a cluster of {whose}",
-            f"{why}: set cluster.brokers: {stated}, or move {mill.home.data} away to start afresh",
+            f"{why}: set cluster.brokers: {stated}, or move {mill.home.data} away to start an"
+            " empty mill",
         )
 
 
@@ -360,7 +363,7 @@ def disk_space(home: Home) -> Iterator[Check]:
     folder = home.data if home.data.exists() else home.folder
     free = shutil.disk_usage(folder).free
     text = f"{free / (1 << 30):.1f} GiB free"
-    remedy = "make room, or shorten retention.ms in configs/millrace.yaml"
+    remedy = "free disk space, or shorten retention.ms in configs/millrace.yaml"
     if free < FREE_BYTES_MIN:
         yield Check(CheckLevel.FAILED, f"disk of {folder}", text, remedy)
     elif free < FREE_BYTES_WARNING:
@@ -368,7 +371,8 @@ def disk_space(home: Home) -> Iterator[Check]:
     else:
         yield Check(CheckLevel.OK, f"disk of {folder}", text)
     if not os.access(folder, os.W_OK):
-        yield Check(CheckLevel.FAILED, f"folder {folder}", "not writable", "check its owner")
+        remedy = "let the user of the mill own the folder"
+        yield Check(CheckLevel.FAILED, f"folder {folder}", "not writable", remedy)
 
 
 def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
@@ -394,5 +398,5 @@ def _way_out(holder: PortHolder) -> str:
     """Return the remedy for a port in use. If a container's proxy uses the port, the remedy is to
     stop the container."""
     if holder.command == CONTAINER_PROXY:
-        return "stop the container that publishes it (of this mill: `docker compose down`)"
+        return "stop the container that publishes the port (for this mill: `docker compose down`)"
     return "stop that process"

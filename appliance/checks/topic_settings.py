@@ -68,7 +68,7 @@ def differences(
             yield Check(
                 CheckLevel.WARNING,
                 f"topic {name}",
-                f"the file states {'; '.join(words)}, and a topic that exists is not changed",
+                f"the file states {'; '.join(words)}; the mill does not change a topic that exists",
                 f"`./millrace topic alter {name}{command}`",
             )
 

@@ -31,8 +31,8 @@ OperationsArgument = Annotated[
     str,
     typer.Argument(
         metavar="OPERATIONS",
-        help="With commas: all, read, write, create, delete, alter, describe, cluster-action,"
-        " describe-configs, alter-configs, idempotent-write.",
+        help="One or more, separated by commas: all, read, write, create, delete, alter, describe,"
+        " cluster-action, describe-configs, alter-configs, idempotent-write.",
     ),
 ]
 TopicOption = Annotated[
@@ -47,14 +47,16 @@ TransactionalOption = Annotated[
 ]
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 PrefixedOption = Annotated[
-    bool, typer.Option("--prefixed", help="The names are beginnings of names.")
+    bool, typer.Option("--prefixed", help="Take each name as a prefix of names.")
 ]
 HostOption = Annotated[
     str, typer.Option("--host", help="Only from this address; * for all addresses.")
 ]
 OnlyHostOption = Annotated[
     str | None,
-    typer.Option("--host", help="Only ACLs with this address; * selects ACLs with the address *."),
+    typer.Option(
+        "--host", help="Only ACLs for this address; * selects the ACLs for all addresses."
+    ),
 ]
 
 COLUMNS = ("user", "permission", "operation", "resource", "name", "pattern", "host")
@@ -64,7 +66,7 @@ COLUMNS = ("user", "permission", "operation", "resource", "name", "pattern", "ho
 def list_acls(
     user: Annotated[
         str | None,
-        typer.Option("--user", help="Only ACLs of this user; * selects ACLs of the user *."),
+        typer.Option("--user", help="Only ACLs of this user; * selects the ACLs for every user."),
     ] = None,
     topic: TopicOption = None,
     group: GroupOption = None,
@@ -153,7 +155,10 @@ def remove(
     user: UserArgument,
     operations: Annotated[
         str | None,
-        typer.Argument(metavar="[OPERATIONS]", help="Only these, with commas; else all."),
+        typer.Argument(
+            metavar="[OPERATIONS]",
+            help="Only these operations, separated by commas; without it all operations.",
+        ),
     ] = None,
     topic: TopicOption = None,
     group: GroupOption = None,

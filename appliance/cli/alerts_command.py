@@ -65,8 +65,8 @@ def test(as_json: EnvelopeOption = False) -> None:
     rules = [rule.name for rule in section.rules]
     if section.webhook is None:
         raise CommandError(
-            "monitor.alerts.webhook is not set: alerts are on the page and in the log only"
-            f" ({len(rules)} rules)",
+            "monitor.alerts.webhook is not set, so no message can be sent: alerts are on the page"
+            f" and in the monitor's log only ({len(rules)} rules)",
             Exit.NOT_FOUND,
         )
     token = None if section.token is None else section.token.get_secret_value()
@@ -79,7 +79,7 @@ def test(as_json: EnvelopeOption = False) -> None:
     except WebhookFailed as error:
         raise CommandError(str(error)) from error
     took_ms = round((time.monotonic() - began_s) * 1000)
-    words = f"{webhook.host} took the message: {status}, after {took_ms} ms"
+    words = f"{webhook.host} accepted the message after {took_ms} ms with status {status}"
     data = {"host": webhook.host, "status": status, "took_ms": took_ms}
     tell(words, "webhook/1", data, as_json)
 

@@ -78,7 +78,7 @@ def add(
             is_here = is_ours and elsewhere is None
             _proceed(broker, voter, is_here, bootstrap, timeout)
         except KeyboardInterrupt:
-            say("\nno longer following; the same command continues")
+            say("\nthe addition is not complete; run the same command again to continue it")
             raise
     say(
         f"broker {broker} is in the cluster. It gets replicas of new topics; `./millrace reassign "
@@ -125,7 +125,8 @@ def _remarks(state: "AdditionState", votes: bool) -> list[str]:
     if not votes or state.node_id in state.voters or count % 2:
         return []
     return [
-        f"{count} voters survive no more failures than {count - 1}: add one voter more, or none"
+        f"{count} voters tolerate no more failures than {count - 1} voters: make the number of "
+        "voters odd"
     ]
 
 
@@ -164,4 +165,4 @@ def wait_healthy(broker: int) -> None:
     except TimeoutError as error:
         raise CommandError(f"{error}; `./millrace logs {name}` shows more", Exit.TIMEOUT) from error
     except lifecycle.StartFailed as error:
-        raise CommandError(f"{error}\nthe same command continues") from error
+        raise CommandError(f"{error}\nrun the same command again to continue") from error

@@ -65,7 +65,10 @@ def replace_disk(
     try:
         _proceed(broker, bootstrap, timeout)
     except KeyboardInterrupt:
-        say("\nno longer following; the broker continues to copy. The same command continues")
+        say(
+            "\nthe broker continues to copy; run the same command again to follow it and to take "
+            "the remaining steps"
+        )
         raise
     say(f"broker {broker} has all its replicas in sync again")
 
@@ -79,8 +82,8 @@ def _refuse_full_folder(state: "DiskState", bootstrap: str | None) -> None:
     if state.vote is None or is_empty_folder(context.home(), state.node_id):
         return
     raise CommandError(
-        f"{folder} is not empty. If its data are whole, `./millrace start {name}` is enough. If "
-        "they are not, move the folder away, and run the same command again",
+        f"{folder} is not empty. If its files are complete, run `./millrace start {name}`. If "
+        "files are missing or damaged, move the folder away, and run the same command again",
         Exit.CONDITION,
     )
 
@@ -95,12 +98,15 @@ def _remarks(state: "DiskState") -> list[str]:
         lines.append(f"broker {state.node_id} copies {count} from the others")
     if state.lost:
         lines.append(
-            "lost with the disk, because there was no other replica: "
-            f"{named_partitions(state.lost)}. Delete these topics, or let them begin empty with "
-            "`./millrace elect-leader --type unclean`"
+            "the records of these partitions are lost, because their only replica was on the disk:"
+            f" {named_partitions(state.lost)}. Delete these topics, or start the partitions empty "
+            "with `./millrace elect-leader --type unclean`"
         )
     if not state.is_in_service and state.vote is not None and len(state.voters) == 3:
-        lines.append("two brokers vote until it is whole: neither of them may stop in the meantime")
+        lines.append(
+            f"only two brokers vote until broker {state.node_id} has all metadata: do not stop "
+            "either of them in the meantime"
+        )
     return lines
 
 
@@ -156,7 +162,8 @@ def _start(broker: int, bootstrap: str | None) -> None:
         start_part(name, START_TIMEOUT_S)
         return
     raise CommandError(
-        f"broker {broker} does not vote any more, and it is no part of this mill: start it with an "
-        "empty folder and with `joins: true` in its settings. Then the same command continues",
+        f"broker {broker} does not vote any more. This mill cannot start it, because it is not in "
+        "cluster.brokers: start it with an empty folder and with `joins: true` in its settings, "
+        "and then run the same command again",
         Exit.CONDITION,
     )

@@ -47,7 +47,7 @@ BrokerArgument = Annotated[int, typer.Argument(metavar="N", help="The id of the 
 def remove(
     broker: BrokerArgument,
     abort: Annotated[
-        bool, typer.Option("--abort", help="Take back a removal that has not ended.")
+        bool, typer.Option("--abort", help="Undo a removal that is not complete.")
     ] = False,
     throttle: ThrottleOption = None,
     force: ForceCopiesOption = False,
@@ -85,8 +85,8 @@ def remove(
         _proceed(state, rate, bootstrap, timeout)
     except KeyboardInterrupt:
         say(
-            "\nno longer following; moves that have begun go on. The same command continues the "
-            f"removal, `./millrace broker remove {broker} --abort` takes it back"
+            "\nmoves that have begun go on. Run the same command again to continue the removal, or "
+            f"`./millrace broker remove {broker} --abort` to undo it"
         )
         raise
     say(f"broker {broker} has left the cluster. {_afterwards(bootstrap)}")
@@ -144,7 +144,7 @@ def _plan(
     targets = state.plan.targets
     short = replica_copies.check_room(dict(targets), state.replicas, disks) if targets else []
     if short and not force:
-        raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
+        raise CommandError("\n".join([*short, "free disk space, or add --force"]), Exit.CONDITION)
     steps = remaining_steps(state)
     show_steps(steps, "broker-remove/1", output, as_json)
     return state, [
@@ -203,12 +203,15 @@ def _stop(broker: int, bootstrap: str | None) -> None:
                 lifecycle.stop_part(home, name, STOP_TIMEOUT_S)
             return
     except lifecycle.StillStopping as error:
-        raise CommandError(f"{error}; the same command continues", Exit.TIMEOUT) from error
+        raise CommandError(
+            f"{error}; run the same command again to continue", Exit.TIMEOUT
+        ) from error
     except KeyError:
         pass
     raise CommandError(
-        f"broker {broker} has no replica and no vote any more, and it is no part of this mill: "
-        "stop its process. Then the same command unregisters it",
+        f"broker {broker} has no replica and no vote any more. This mill cannot stop it, because "
+        "it is not in cluster.brokers: stop its process, and run the same command again, which "
+        "unregisters the broker",
         Exit.CONDITION,
     )
 
@@ -236,11 +239,11 @@ def _abort(
     rows = [row for row, _ in cancelled]
     emit("broker-remove-abort/1", rows, output, as_json, nothing="there is no move to cancel")
     if not rows and not back.is_cordoned:
-        say(f"nothing to take back: broker {broker} is not cordoned")
+        say(f"there is no removal to undo: broker {broker} is not cordoned, and gets new replicas")
         return
-    lines = [f"to be cancelled: {line}" for _, line in cancelled]
+    lines = [f"this move will be cancelled: {line}" for _, line in cancelled]
     if back.is_cordoned:
-        lines.append(f"broker {broker} gets new replicas again")
+        lines.append(f"broker {broker} will get new replicas again")
     lines += back.notes
     if dry_run:
         say("\n".join([*lines, "nothing was changed"]))
@@ -256,4 +259,4 @@ def _abort(
     errors = with_cluster(bootstrap, timeout, take_back)
     remove_throttle(bootstrap, timeout, state.replicas.topics)
     reassign.refuse_errors(errors)
-    say(f"the removal of broker {broker} is taken back")
+    say(f"the removal of broker {broker} is undone")

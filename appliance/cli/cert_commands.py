@@ -39,7 +39,7 @@ def show(as_json: EnvelopeOption = False) -> None:
         print_table(heads, [_cells(one, now) for one in found], right=frozenset({3}))
     due = [one for one in found if one.is_due(now)]
     for one in due:
-        say(f"due: {one.owner}; {one.remedy}")
+        say(f"certificate of {one.owner}: {one.end_text(now)}; {one.remedy}")
     if due:
         raise typer.Exit(Exit.CONDITION)
 
@@ -127,8 +127,9 @@ def install(
         )
     if record != HostRecord(leaf.cluster_id, leaf.broker):
         raise CommandError(
-            f"the file is for broker {leaf.broker} of cluster {leaf.cluster_id}, and this host has"
-            f" broker {record.broker} of cluster {record.cluster_id}",
+            f"the file {file} is for broker {leaf.broker} of cluster {leaf.cluster_id}, but this"
+            f" host has broker {record.broker} of cluster {record.cluster_id}: install the file on"
+            " the host of its broker",
             Exit.CONDITION,
         )
     broker_host.refuse_leaf(leaf, datetime.now(UTC))
@@ -144,7 +145,10 @@ def _no_holder(mill: Mill) -> str:
             "the brokers use your own files (network.tls), which only you can renew: write the new"
             " certificate and key over them, and the brokers use them without a restart"
         )
-    return "this mill has no brokers of its own: cluster.bootstrap_servers is set"
+    return (
+        "this mill has no certificates, because it has no brokers of its own"
+        " (cluster.bootstrap_servers is set)"
+    )
 
 
 def _row(one: ShownCertificate, now: datetime) -> dict[str, object]:

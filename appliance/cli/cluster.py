@@ -50,12 +50,16 @@ BootstrapOption = Annotated[
     typer.Option("--bootstrap-server", "-b", help="A cluster other than the mill's: host:port,…"),
 ]
 OutputOption = Annotated[
-    OutputFormat, typer.Option("--output", "-O", help="table, json (one envelope), ndjson or csv.")
+    OutputFormat, typer.Option("--output", "-O", help="table, json (one object), ndjson or csv.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
-TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds for everything.", min=0.1)]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and end.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", help="Seconds to wait for the cluster in all.", min=0.1)
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+]
 
 TIMEOUT_S = 10.0
 LOOPBACK_TIMEOUT_S = 1.0
@@ -218,7 +222,10 @@ def ask(question: str) -> str:
     Raises CommandError without a terminal.
     """
     if not sys.stdin.isatty():
-        raise CommandError("nothing was done: without a terminal this needs --yes", Exit.USAGE)
+        raise CommandError(
+            "nothing was done, because there is no terminal to ask for confirmation: add --yes",
+            Exit.USAGE,
+        )
     sys.stderr.write(f"{question} ")
     sys.stderr.flush()
     return sys.stdin.readline().strip()

@@ -91,7 +91,7 @@ def grow(
     try:
         _proceed(state, brokers or (), rate, bootstrap, timeout)
     except KeyboardInterrupt:
-        say("\nno longer following; copies that have begun go on. The same command continues")
+        say("\ncopies that have begun go on; run the same command again to continue the growth")
         raise
     say("the cluster has grown; `./millrace broker describe` shows its voters and replicas")
 
@@ -108,7 +108,8 @@ def _listed(bootstrap: str | None) -> tuple[Sequence[int] | None, Mapping[str, i
     factors = {one.name: one.replication for one in config.topics if one.replication is not None}
     if len(ids) == 1 and context.in_containers():
         raise CommandError(
-            "the mill runs one broker, and in containers it cannot have more yet", Exit.CONDITION
+            "the mill runs one broker, and a mill in containers cannot have more brokers yet",
+            Exit.CONDITION,
         )
     if len(ids) == 1:
         raise CommandError(
@@ -142,7 +143,7 @@ def _show(
     refuse_growth(state)
     short = replica_copies.check_room(state.targets, state.replicas, disks) if state.targets else []
     if short and not force:
-        raise CommandError("\n".join([*short, "free room, or add --force"]), Exit.CONDITION)
+        raise CommandError("\n".join([*short, "free disk space, or add --force"]), Exit.CONDITION)
     steps = steps_to_grow(state)
     show_steps(steps, "cluster-grow/1", output, as_json, nothing="the cluster has grown already")
     if not steps:

@@ -10,7 +10,7 @@ from appliance.output import CommandError, Exit
 
 def run_alone(
     again: Annotated[
-        bool, typer.Option("--again", help="This folder was moved to this machine on purpose.")
+        bool, typer.Option("--again", help="Accept that this folder comes from another machine.")
     ] = False,
 ) -> None:
     """Run the collector of a host that has joined; Ctrl-C or SIGTERM stops it cleanly."""
@@ -26,7 +26,7 @@ def run_alone(
     mill, known = joined_mill(files)
     if files.has(Secret.PENDING):
         raise CommandError(
-            "`millrace join` was interrupted: type the same command again, or"
+            "`millrace join` was interrupted: run `millrace join FILE` again, or"
             " `millrace join --renew` if the join file is gone",
             Exit.CONDITION,
         )
@@ -34,10 +34,10 @@ def run_alone(
     if known.machine_id != machine_id:
         if not again:
             raise CommandError(
-                f"this folder joined as collector {known.name} on another machine"
-                f" ({known.machine_id}), and this machine is {machine_id}. Two collectors of one"
-                " name stop each other: join with a name of this machine in another folder, or add"
-                " --again if the other machine is gone",
+                f"{home.folder} joined as collector {known.name} on the machine with the id"
+                f" {known.machine_id}, but the id of this machine is {machine_id}. Two collectors"
+                " with the same name stop each other: if the other machine is gone, add --again;"
+                " otherwise join with another name, in another folder",
                 Exit.CONDITION,
             )
         files.note(replace(known, machine_id=machine_id))

@@ -25,14 +25,15 @@ from protocol.status import StatusUnavailable, fetch_status
 REACH_TIMEOUT_MS = 10_000
 STATUS_TIMEOUT_S = 2.0
 ALTERED = {
-    "dead_lettered": "dead letters since its start: `./millrace collector dead-letters`",
-    "events_cut": "events ended by a limit",
+    "dead_lettered": "lines became dead letters since the collector's start:"
+    " `./millrace collector dead-letters` shows them",
+    "events_cut": "events were ended by a limit of `multiline`",
     "fields_not_put": "lines without the extra fields, because they are not JSON objects",
     "invalid_keep": "lines with bytes that are not valid text, kept",
     "invalid_replace": "lines with bytes that are not valid text, replaced",
-    "nul_bytes_skipped": "NUL bytes skipped",
-    "overlong_cut": "overlong lines cut",
-    "overlong_piece": "pieces of overlong lines",
+    "nul_bytes_skipped": "NUL bytes were skipped",
+    "overlong_cut": "lines above max_line_bytes were cut",
+    "overlong_piece": "records are pieces of lines above max_line_bytes",
 }
 """The collector's counters of lines that were not sent unchanged, each with its text."""
 
@@ -69,13 +70,13 @@ def status(as_json: EnvelopeOption = False) -> None:
     lost: Any = found.details.get("lost_possible", [])
     for entry in lost:
         say(
-            f"lines may be lost of {entry['path']}: {entry['verdict']}, read to byte"
-            f" {entry['position']} of {entry['size_bytes']} that were seen"
+            f"lines of {entry['path']} may be lost ({entry['verdict']}): the collector has read"
+            f" {entry['position']} of the {entry['size_bytes']} bytes that it has seen"
         )
     for entry in [one for one in files if one.get("same_as")][:SAME_MAX]:
         say(
-            f"{entry['path']} holds the same bytes as {entry['same_as']}, and the lines of both"
-            " are counted: if it is a copy, move it elsewhere or exclude it"
+            f"{entry['path']} has the same bytes as {entry['same_as']}, and the lines of both files"
+            " are counted: if one is a copy, move it elsewhere or add it to `exclude`"
         )
     counters: Any = found.details.get("counters", {})
     for name, count in counters.items():
@@ -116,7 +117,7 @@ def check(as_json: EnvelopeOption = False) -> None:
         # asked.
         settings["section"]["instance"] = settings["section"]["instance"] or _instance(mill)
     with (
-        waiting("the collector looks"),
+        waiting("examining the files"),
         room_process(mill, "collector", ["--check"], settings, stdout=subprocess.PIPE) as process,
     ):
         said, _ = process.communicate()
@@ -170,12 +171,17 @@ def _print_check(found: dict[str, Any]) -> None:
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({6, 7, 8}))
     if not broker["reached"]:
-        text = f"positions unknown: {broker['address']} gives no answer: {broker['reason']}"
+        text = (
+            f"the stored positions are unknown, because {broker['address']} gives no answer:"
+            f" {broker['reason']}"
+        )
         say(context.not_answered(text))
     for problem in found["problems"]:
         say(f"{problem}")
+    name = found["instance"]
+    named = f"is {name}" if name else "has no name and no stored positions yet"
     match = "1 file matches" if len(rows) == 1 else f"{len(rows)} files match"
-    say(f"{match}; this collector is {found['instance'] or 'new'}")
+    say(f"{match}; this collector {named}")
 
 
 @app.command()
@@ -213,7 +219,7 @@ def _refuse_beside_a_collector(mill: Mill, purpose: str) -> None:
         return
     if any(entry["part"] == "collector" and entry["pid"] is not None for entry in parts):
         raise CommandError(
-            f"the mill's collector is running and already reads these files; {purpose}: run "
+            f"the mill's collector is running and already reads these files; {purpose}, run "
             "`./millrace stop collector`, then this command, then `./millrace start collector`",
             Exit.CONDITION,
         )
@@ -248,7 +254,9 @@ def _refuse_without_brokers(mill: Mill) -> None:
 FileArgument = Annotated[
     str, typer.Argument(help="The file's path, the end of the path, or a glob.")
 ]
-ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; else it is shown.")]
+ExecuteOption = Annotated[
+    bool, typer.Option("--execute", help="Do it; without this option it is only shown.")
+]
 
 
 @app.command()
@@ -282,12 +290,12 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
             Exit.CONDITION,
         )
     if execute:
-        _refuse_beside_a_collector(mill, "to change what it knows")
+        _refuse_beside_a_collector(mill, "to change its stored positions")
     refuse_without_mill(mill)
     arguments = [f"--{what}", file, *(["--execute"] if execute else [])]
     settings = collector_settings(mill)
     with (
-        waiting("the collector looks"),
+        waiting("examining the files"),
         room_process(mill, "collector", arguments, settings, stdout=subprocess.PIPE) as process,
     ):
         said, _ = process.communicate()
@@ -315,11 +323,11 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
     lines = sum(entry["lines"] for entry in meant)
     tense = "are" if execute else "would be"
     if what == "forget":
-        say(f"{len(meant)} of {len(files)} {tense} forgotten")
+        say(f"{len(meant)} of {counted(len(files), 'file')} {tense} forgotten")
     else:
         say(
-            f"{len(meant)} of {len(files)} {tense} read from their start: {lines} lines that were"
-            f" counted {tense} counted a second time"
+            f"{len(meant)} of {counted(len(files), 'file')} {tense} read from the start:"
+            f" {lines} lines that were counted {tense} counted a second time"
         )
     if meant and not execute:
         say("nothing was changed; add --execute to do it")

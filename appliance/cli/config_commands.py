@@ -34,7 +34,7 @@ HIDDEN = "(not shown)"
 @app.command()
 def check(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Do not ask Spark and the database.")
+        bool, typer.Option("--quick", help="Check without Spark and without the database.")
     ] = False,
     as_json: EnvelopeOption = False,
 ) -> None:
@@ -125,7 +125,7 @@ def get(
     name: NameArgument,
     keys: Annotated[list[str] | None, typer.Argument(help="Only these settings.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also defaults and settings that come from elsewhere.")
+        bool, typer.Option("--all", help="Also settings that it inherits, and defaults.")
     ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -169,7 +169,7 @@ def set_settings(
     name: NameArgument,
     pairs: Annotated[list[str] | None, typer.Argument(help="key=value, Kafka's own keys.")] = None,
     delete: Annotated[
-        list[str] | None, typer.Option("--delete", help="Take this setting back.")
+        list[str] | None, typer.Option("--delete", help="Delete this setting; the default counts.")
     ] = None,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,

@@ -29,9 +29,11 @@ def consume(
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="End after this many records.", min=0)
     ] = None,
-    at_end: Annotated[bool, typer.Option("--exit", "-e", help="End at the present end.")] = False,
+    at_end: Annotated[
+        bool, typer.Option("--exit", "-e", help="End at the records that are there now.")
+    ] = False,
     partitions: Annotated[
-        str | None, typer.Option("--partitions", "-p", help="Only these: 0,1.")
+        str | None, typer.Option("--partitions", "-p", help="Only these partitions, such as 0,1.")
     ] = None,
     form: Annotated[str, typer.Option("--format", "-f", help=FORM_HELP)] = DEFAULT_FORM,
     as_json: Annotated[
@@ -42,7 +44,7 @@ def consume(
         typer.Option("--read-committed", help=COMMITTED_HELP),
     ] = False,
     no_commit: Annotated[
-        bool, typer.Option("--no-commit", help="With -g: commit nothing.")
+        bool, typer.Option("--no-commit", help="With -g: do not commit offsets.")
     ] = False,
     skip_errors: Annotated[bool, typer.Option("--skip-message-on-error", help=SKIP_HELP)] = False,
     idle: Annotated[

@@ -22,36 +22,36 @@ REASONS = ("overlong", "invalid_bytes", "damaged_archive")
 def dead_letters(
     file: Annotated[
         str | None,
-        typer.Option("--file", help="Only of this file: its path, the end of it, or a glob."),
+        typer.Option("--file", help="Only of this file: its path, the path's end, or a glob."),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option("--since", help="Only from this time on: 1h (ago), or 2026-08-01T10:00Z."),
     ] = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", help=f"Only these: {', '.join(REASONS)}.")
+        str | None, typer.Option("--reason", help=f"Only with this reason: {', '.join(REASONS)}.")
     ] = None,
     replay: Annotated[
         bool,
-        typer.Option("--replay", help="Send them as lines; without --execute it only shows them."),
+        typer.Option("--replay", help="Send them as lines; without --execute they are only shown."),
     ] = False,
     execute: Annotated[
         bool, typer.Option("--execute", help="With --replay: do it instead of showing it.")
     ] = False,
     decode: Annotated[
         str | None,
-        typer.Option("--decode", help="With --replay: read them in this encoding, like latin-1."),
+        typer.Option("--decode", help="With --replay: their encoding, such as latin-1."),
     ] = None,
     cut: Annotated[
         bool,
-        typer.Option("--cut", help="With --replay: also lines of which only the start was kept."),
+        typer.Option("--cut", help="With --replay: also lines whose start alone was kept."),
     ] = False,
     stdin: Annotated[
         bool,
         typer.Option(
             "--stdin",
-            help="With --replay: only those given there, as --json prints them; a `line` in one"
-            " of them goes in its place.",
+            help="With --replay: only the dead letters in standard input, in the form of --json."
+            " The text in the key `line` of one of them is sent in place of its bytes.",
         ),
     ] = False,
     as_json: EnvelopeOption = False,

@@ -34,16 +34,21 @@ TEXT_MAX = 160
 FilesArgument = Annotated[list[Path] | None, typer.Argument(help="Log files; archives too.")]
 ApplyOption = Annotated[
     str | None,
-    typer.Option("--apply", metavar="NAME", help="Write it into the configuration as NAME."),
+    typer.Option(
+        "--apply",
+        metavar="NAME",
+        help="Write the proposal into the configuration file, under this name.",
+    ),
 ]
 UndoOption = Annotated[
-    str | None, typer.Option("--undo", metavar="NAME", help="Take NAME out of it again.")
+    str | None,
+    typer.Option("--undo", metavar="NAME", help="Remove what --apply NAME has written."),
 ]
 EncodingOption = Annotated[
-    str | None, typer.Option("--encoding", help="How the file is written, such as gb18030.")
+    str | None, typer.Option("--encoding", help="The encoding of the file, such as gb18030.")
 ]
 QuickOption = Annotated[
-    bool, typer.Option("--quick", help="Check without asking Spark and the database.")
+    bool, typer.Option("--quick", help="Check without Spark and without the database.")
 ]
 
 
@@ -71,7 +76,7 @@ def detect(
         _undo(undo, yes, as_json)
         return
     if not files:
-        raise CommandError("found no file, expected one, or --undo NAME", Exit.USAGE)
+        raise CommandError("found no file, expected a log file, or --undo NAME", Exit.USAGE)
     if apply is not None and len(files) != 1:
         raise CommandError(f"found {len(files)} files, expected one with --apply", Exit.USAGE)
     formats = _formats()
@@ -162,10 +167,10 @@ def _say_applied(change: "ConfigEdit", file: Path) -> None:
         command = context.typed("up --apply")
         say(f"{', '.join(keys)} cannot change while the mill runs: `{command}` applies it")
     else:
-        say("the running mill takes it over within seconds")
+        say("the running mill uses the changed file within seconds")
     for metric in change.metrics:
         say(f"  {context.typed(f'show {metric}')}")
-    say(f"to take it back: {context.typed(f'detect --undo {name}')}")
+    say(f"to undo this change: {context.typed(f'detect --undo {name}')}")
 
 
 def _keys_for_a_restart(change: "ConfigEdit") -> list[str]:
@@ -193,10 +198,10 @@ def _undo(name: str, yes: bool, as_json: bool) -> None:
         data = {"undone": name, "metrics": list(change.metrics), "folder_removed": folder_removed}
         print_json("undone/1", data)
         return
-    say(f"{name} is taken out of {home.config_file}")
+    say(f"{name} is removed from {home.config_file}")
     if not folder_removed and (home.folder / "watched" / name).exists():
-        say(f"watched/{name} stays: it holds files, or was there before")
-    say("what was counted stays; this removes it:")
+        say(f"watched/{name} was kept: it has files, or existed before")
+    say("the counts in MySQL and Redis were kept; this removes them:")
     for metric in change.metrics:
         say(f"  {context.typed(f'stream forget {metric}')}")
 

@@ -42,7 +42,7 @@ from appliance.launch.servers import find_program
 from appliance.mill.home import Home
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
-from appliance.output import CommandError, Exit, print_json, print_table
+from appliance.output import CommandError, Exit, counted, print_json, print_table
 from protocol.security.address import bracketed
 
 FLUSH_SAMPLES = 60
@@ -97,6 +97,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from startup.network(mill)
         yield _opened(mill)
         yield from certificates.ends(mill, datetime.now(UTC))
+        yield from certificates.chain(mill)
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)
@@ -134,7 +135,7 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
         return
     left = leftovers(mill.home)
     for name, record in left.items():
-        found = f"process {record.pid} of an earlier run, without a supervisor"
+        found = f"process {record.pid} of an earlier run still runs, without a supervisor"
         yield Check(CheckLevel.WARNING, name, found, "`make up` or `make down` stops it")
     yield Check(CheckLevel.OK, "mill", "does not run")
     if not left:
@@ -161,7 +162,7 @@ def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
         if row["state"] != "healthy":
             found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
             if row.get("words"):
-                found = f"{found}; it said: {row['words']}"
+                found = f"{found}; its last message: {row['words']}"
             level = CheckLevel.FAILED if row["state"] == "failed" else CheckLevel.WARNING
             yield Check(level, row["part"], found, logs_hint(row["part"]))
 
@@ -304,7 +305,7 @@ def _spark_memory(mill: Mill) -> Check:
 
     machine, section = machine_bytes(), mill.config.stream
     heap, lines = heap_bytes(section, machine), lines_per_batch(section, machine)
-    told = "stream.heap" if section.heap is not None else "follows the machine"
+    told = "stream.heap" if section.heap is not None else "chosen by the memory of the machine"
     return Check(
         CheckLevel.OK,
         "Spark's heap",
@@ -323,11 +324,12 @@ def _secret_modes(home: Home) -> Iterator[Check]:
                 open_files.append(str(path))
     except PermissionError:
         yield Check(
-            CheckLevel.OK, "secrets", "belong to several accounts, not readable by this one"
+            CheckLevel.OK, "secrets", "they belong to other accounts, and this one cannot read them"
         )
         return
     if open_files:
         remedy = f"chmod 600 {' '.join(open_files)}"
-        yield Check(CheckLevel.FAILED, "secrets", f"{len(open_files)} readable by others", remedy)
+        found = f"other users can read {counted(len(open_files), 'file')}"
+        yield Check(CheckLevel.FAILED, "secrets", found, remedy)
     else:
-        yield Check(CheckLevel.OK, "secrets", "readable by their owner only")
+        yield Check(CheckLevel.OK, "secrets", "only their owner can read them")

@@ -37,12 +37,19 @@ def elect_leader(
         list[str] | None,
         typer.Argument(help="TOPIC or TOPIC:PARTITION.", autocompletion=complete_topics),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that need it.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All partitions that need an election.")
+    ] = False,
     file: Annotated[
         str | None, typer.Option("--file", help="Kafka's JSON file of partitions.")
     ] = None,
     kind: Annotated[
-        str, typer.Option("--type", help="preferred: the first replica, if it is in sync. unclean.")
+        str,
+        typer.Option(
+            "--type",
+            help="preferred: the first replica, if it is in sync. unclean: any live replica, if"
+            " none is in sync; records can be lost.",
+        ),
     ] = PREFERRED,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -154,7 +161,11 @@ def _consented(
     for one in elections:
         say(one.sentence())
     if not able:
-        say("no partition needs an unclean election" if not elections else "nothing can be elected")
+        say(
+            "no partition can get a leader, because no replica is in service"
+            if elections
+            else "no partition needs an unclean election"
+        )
         if elections:
             raise typer.Exit(Exit.FAILED)
         return []

@@ -49,7 +49,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 @app.command()
 def collector(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The collector, such as web-07.")
+        str | None, typer.Argument(metavar="NAME", help="The collector's name, such as web-07.")
     ] = None,
     group: Annotated[
         str | None,
@@ -60,13 +60,16 @@ def collector(
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topics", help="The beginning of names of topics; default logs."),
+        typer.Option(
+            "--topics",
+            help="It may write to all topics whose names begin with this and a dot; default: logs.",
+        ),
     ] = None,
     expires: Annotated[
         str, typer.Option("--expires", help="How long the join file is valid, such as 24h.")
     ] = "24h",
     again: Annotated[
-        bool, typer.Option("--again", help="Another join file for a known name.")
+        bool, typer.Option("--again", help="Another join file for a collector that is enrolled.")
     ] = False,
     names_from: Annotated[
         Path | None, typer.Option("--from", help="A file with names, one a line; needs --out.")

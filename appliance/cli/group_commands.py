@@ -40,7 +40,7 @@ ScopeOption = Annotated[
 @app.command("list")
 def list_groups(
     state: Annotated[
-        str | None, typer.Option("--state", help="Only these: stable, empty, …")
+        str | None, typer.Option("--state", help="Only groups in these states: stable, empty, …")
     ] = None,
     bootstrap: BootstrapOption = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -85,9 +85,13 @@ def list_groups(
 @app.command()
 def describe(
     groups: GroupsArgument,
-    members: Annotated[bool, typer.Option("--members", help="Members, not partitions.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="Each group as a whole.")] = False,
-    only_lag: Annotated[bool, typer.Option("--only-lag", help="Partitions that lag.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show the members in place of the partitions.")
+    ] = False,
+    state: Annotated[bool, typer.Option("--state", help="Show one row for each group.")] = False,
+    only_lag: Annotated[
+        bool, typer.Option("--only-lag", help="Show only partitions that lag.")
+    ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
@@ -166,7 +170,9 @@ def seek(
         str, typer.Option("--to", help="start, end, an offset, +N or -N, 1h (ago), or a time.")
     ],
     topic: ScopeOption = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is shown.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this option it is only shown.")
+    ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
@@ -236,7 +242,7 @@ def delete(
         words = "\n".join(f"would delete {line}" for line in plan)
         tell(words, "deleted/1", undone, as_json)
         return
-    confirm([f"to be deleted: {line}" for line in plan], yes)
+    confirm([f"will be deleted: {line}" for line in plan], yes)
     outcomes = with_cluster(bootstrap, timeout, lambda cluster: delete_groups(cluster, groups))
     _tell_deleted(
         "group",
@@ -267,13 +273,13 @@ def delete_offsets(
         timeout,
         lambda cluster: partitions_of(cluster, group, topic, all_topics=False),
     )
-    plan = [f"what {group} has committed of {tp}" for tp in tps]
+    plan = [f"the committed offset of {group} for {tp}" for tp in tps]
     if dry_run:
         undone: list[Row] = [_outcome("partition", str(tp), None, False) for tp in tps]
         words = "\n".join(f"would delete {line}" for line in plan)
         tell(words, "deleted/1", undone, as_json)
         return
-    confirm([f"to be deleted: {line}" for line in plan], yes)
+    confirm([f"will be deleted: {line}" for line in plan], yes)
     outcomes = with_cluster(
         bootstrap, timeout, lambda cluster: delete_group_offsets(cluster, group, tps)
     )

@@ -32,7 +32,7 @@ def join(
         str | None, typer.Argument(metavar="[FILE|-]", help="The join file; - for standard input.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only dial the brokers; the file is not used up.")
+        bool, typer.Option("--check", help="Only test the connection; the file stays valid.")
     ] = False,
     renew: Annotated[
         bool, typer.Option("--renew", help="Make another password for a host that has joined.")
@@ -41,15 +41,18 @@ def join(
 ) -> None:
     """Make this host a collector or a broker of a mill; the same command continues."""
     if context.in_containers():
-        raise CommandError("a host joins without containers", Exit.CONDITION)
+        raise CommandError(
+            "`join` does not work in containers: run `millrace join` on the host itself",
+            Exit.CONDITION,
+        )
     if file is not None and renew:
         raise CommandError("--renew needs no join file", Exit.USAGE)
     if check and renew:
         raise CommandError("expected either --check or --renew", Exit.USAGE)
     if file is None and not (renew or check):
         raise CommandError(
-            "expected a join file; `millrace enrol collector NAME` at the mill writes it,"
-            " and `millrace enrol broker N` that of a broker",
+            "expected a join file; on the main host of the mill `millrace enrol collector NAME`"
+            " writes the one of a collector, and `millrace enrol broker N` the one of a broker",
             Exit.USAGE,
         )
     from appliance.enrol.host_files import HostFiles
@@ -123,8 +126,8 @@ def _refuse_other_mill(files: "HostFiles", join: "JoinFile") -> None:
     """Raise CommandError if this folder belongs to another cluster."""
     if files.has_brokers():
         raise CommandError(
-            f"{context.home().folder} is the folder of a mill with brokers of its own, and a host"
-            " that joins needs a folder without them: set MILLRACE_HOME to another folder",
+            f"{context.home().folder} is the folder of a mill with brokers of its own, so this host"
+            " cannot join another mill from it: set MILLRACE_HOME to another folder",
             Exit.CONDITION,
         )
     known = files.joined()
@@ -134,8 +137,8 @@ def _refuse_other_mill(files: "HostFiles", join: "JoinFile") -> None:
             before = f"cluster {known.cluster_id} {before}"
             found = f"{found} of cluster {join.cluster_id}"
         raise CommandError(
-            f"this folder has joined {before}, and the join file is for {found}: set MILLRACE_HOME"
-            " to another folder",
+            f"{context.home().folder} has joined {before}, but the join file is for {found}: set"
+            " MILLRACE_HOME to another folder",
             Exit.CONDITION,
         )
 
@@ -161,8 +164,8 @@ def _join(files: "HostFiles", join: "JoinFile", file: str, as_json: bool) -> Non
     _write_ca(home, join)
     words = [f"this host has joined as collector {join.name}"]
     if file != STDIN:
-        words.append(f"delete {file}: it is of no use any more")
-    words.append(f"write the files to read into {home.config_file}, then type")
+        words.append(f"delete {file}, because it cannot be used again")
+    words.append(f"write into {home.config_file} which files to read, and then type")
     words.append("  millrace collector run")
     _tell(words, joining.seen, join.name, as_json)
 
@@ -174,8 +177,8 @@ def _has_config(home: Home, join: "JoinFile") -> bool:
         return False
     if _configured_user(home) != join.user:
         raise CommandError(
-            f"{home.config_file} is not the configuration of collector {join.name}, and join does"
-            " not change it: set MILLRACE_HOME to an empty folder, or move the file away",
+            f"{home.config_file} is not the configuration of collector {join.name}, and `join` does"
+            " not overwrite it: set MILLRACE_HOME to an empty folder, or move the file away",
             Exit.CONDITION,
         )
     return True
@@ -287,15 +290,16 @@ def joined_mill(files: "HostFiles") -> "tuple[Mill, Joined]":
     known = files.joined()
     if known is None:
         raise CommandError(
-            "this host has not joined a mill: `millrace join FILE` does, with a file that"
-            " `millrace enrol collector NAME` has written at the mill",
+            "this host has not joined a mill: run `millrace join FILE` with a join file, which"
+            " `millrace enrol collector NAME` writes on a host of the mill",
             Exit.CONDITION,
         )
     mill, _ = context.load_mill()
     security = mill.config.cluster.security
     if security is None or security.user is None:
         raise CommandError(
-            f"{mill.home.config_file} has no cluster.security with a user, as `join` writes it",
+            f"{mill.home.config_file} has no cluster.security.user, which `join` has written there:"
+            " write it again, or move the file away and run `millrace join FILE` again",
             Exit.CONDITION,
         )
     return mill, known
@@ -308,7 +312,7 @@ def _renew(files: "HostFiles", target: "MillTarget", known: "Joined", as_json: b
     with waiting("making another password"):
         joining.run()
     assert joining.seen is not None, "the last step has looked at the mill"
-    words = ["this host has another password; a running collector logs in with it"]
+    words = ["this host has a new password, which a running collector uses without a restart"]
     _tell(words, joining.seen, known.name, as_json)
 
 
@@ -331,8 +335,8 @@ def _check_joined(files: "HostFiles", target: "MillTarget", known: "Joined", as_
 def _refuse_other_cluster(seen: "MillSeen", cluster_id: str) -> None:
     if seen.cluster_id != cluster_id:
         raise CommandError(
-            f"the brokers at these addresses are of cluster {seen.cluster_id}, and this host joins"
-            f" cluster {cluster_id}",
+            f"the brokers at the addresses of the join file are of cluster {seen.cluster_id}, but"
+            f" the join file is for cluster {cluster_id}: make another join file at the mill",
             Exit.CONDITION,
         )
 

@@ -35,10 +35,10 @@ def judge_rest(faulty: FaultyConfig, home: Home, placement: Placement) -> Config
     if faulty.rest is None:
         return faulty
     try:
-        with waiting("Spark checks the metrics without faults"):
+        with waiting("Spark checks the other metrics"):
             return check_rest(Mill(home, faulty.rest.config, placement), faulty)
     except CheckFailed as error:
-        say(f"{home.config_file}: the metrics without faults were not checked: {error}")
+        say(f"{home.config_file}: Spark has not checked the other metrics: {error}")
         return faulty
 
 
@@ -53,6 +53,6 @@ def judge(mill: Mill, loaded: LoadedConfig) -> tuple[str, ...]:
     notes = judge_expressions(mill, loaded)
     if not has_other_parts(mill.config, mill.placement):
         return notes
-    with waiting("asking MySQL what is counted"):
+    with waiting("asking MySQL for the definitions of the stored metrics"):
         check_definitions(mill, loaded.document)
     return notes

@@ -50,10 +50,10 @@ def lag(
         typer.Option(
             "--fail-on",
             "--fail-above",
-            help="Exit code 3 once a lag is above this many messages, or unknown.",
+            help="Exit with code 3 when a lag is above this number of messages, or unknown.",
         ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
     every: EveryOption = "2s",
 ) -> None:
     """Show how far every reader lags, from the monitor's latest snapshot."""
@@ -102,7 +102,10 @@ def _rows(
     if missing := [name for name in groups if name not in known]:
         there = ", ".join(sorted(known)) or "none yet"
         close = did_you_mean(missing[0], sorted(known))
-        text = f"no group {missing[0]!r} has committed anything; there are {there}{close}"
+        text = (
+            f"group {missing[0]!r} has committed no offset; groups with committed offsets: "
+            f"{there}{close}"
+        )
         raise CommandError(text, Exit.NOT_FOUND)
     for name, is_unknown in unlisted.items():
         if is_unknown and name in (groups or unlisted):
@@ -111,7 +114,8 @@ def _rows(
     if topic is not None:
         rows = [row for row in rows if row.get("topic") == topic]
         if not rows:
-            text = f"nothing of {topic!r} is committed by {', '.join(groups) or 'any group'}"
+            who = f"of {', '.join(groups)}" if groups else "of any group"
+            text = f"there is no committed offset {who} for topic {topic!r}"
             raise CommandError(text, Exit.NOT_FOUND)
     has_lag = not rows or any(row.get("lag") is not None for row in rows)
     return rows, faults, None if has_lag else unknown

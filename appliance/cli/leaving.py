@@ -37,8 +37,8 @@ def refuse_leaving_brokers(removed: Iterable[str]) -> None:
             continue
         has = counted(len(state.held), "replica") if state.held else "a vote in the metadata quorum"
         raise CommandError(
-            f"nothing was changed: broker {number} still has {has}, and the file does not list it "
-            f"any more. Run `./millrace broker remove {number}` first",
+            f"nothing was changed: broker {number} still has {has}, but cluster.brokers in the file"
+            f" does not list it any more. Run `./millrace broker remove {number}` first",
             Exit.CONDITION,
         )
 

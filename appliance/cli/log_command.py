@@ -26,12 +26,21 @@ Shape = Callable[[str, str], str]
 
 def logs(
     part: Annotated[str | None, typer.Argument(help="One part; all of them if left out.")] = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Also print new lines as they are written.")
+    ] = False,
     lines: Annotated[
         int | None,
-        typer.Option("-n", "--lines", help="How many of each: 50, or all with --since.", min=0),
+        typer.Option(
+            "-n",
+            "--lines",
+            help="The last lines of each part. Default: 50, with --since all.",
+            min=0,
+        ),
     ] = None,
-    since: Annotated[str | None, typer.Option("--since", help="Not older than, like 10m.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only lines of this last time, such as 10m.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line.")] = False,
 ) -> None:
     """Show the parts' logs, oldest lines first."""
@@ -42,7 +51,7 @@ def logs(
     home = context.home()
     files = log_files(home, part)
     if not files:
-        waits = "; they are shown as they come" if follow else ""
+        waits = "; new lines are shown as they are written" if follow else ""
         say(f"no part has written a log yet; `make up` starts the mill{waits}")
     newest_ms = None
     if since is not None:

@@ -40,7 +40,7 @@ LISTENER_SHUT = "listener_shut"
 
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0.1)]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Also a broker that is needed for writes.")
+    bool, typer.Option("--force", help="Also if writes to topics stop without this broker.")
 ]
 PartArgument = Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]
 
@@ -56,7 +56,8 @@ def up(
         typer.Option("--foreground/--detach", help="Stay in the foreground and print the logs."),
     ] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Restart the parts that a changed file concerns.")
+        bool,
+        typer.Option("--apply", help="Apply the changed file, and restart the parts concerned."),
     ] = False,
     timeout: TimeoutOption = UP_TIMEOUT_S,
     as_json: EnvelopeOption = False,
@@ -163,7 +164,7 @@ def _bring_up_to_date(mill: Mill, loaded: LoadedConfig, apply: bool) -> tuple[Mi
         if other:
             say(str(other))
         elif has_ended:
-            say("continues with the brokers that still have the previous configuration")
+            say("now the brokers restart that still have the previous configuration")
         else:
             say("the changed file is applied; no part had to restart")
     for entry in lifecycle.snapshot(home)["parts"]:
@@ -229,14 +230,14 @@ def restart(
         bool,
         typer.Option(
             "--rolling",
-            help="The brokers, or those that are named, one after the other without an outage.",
+            help="Restart the named brokers, or all, one after the other and without an outage.",
         ),
     ] = False,
     force: ForceOption = False,
     timeout: Annotated[
         float | None,
         typer.Option(
-            "--timeout", help="Seconds to wait: 300, with --rolling without limit.", min=0.1
+            "--timeout", help="Seconds to wait. Default: 300, with --rolling no limit.", min=0.1
         ),
     ] = None,
     as_json: EnvelopeOption = False,
@@ -297,7 +298,7 @@ def restart_in_turns(names: list[str], timeout: float) -> list[dict[str, Any]]:
     try:
         found = _wait_healthy(home, timeout, "restarted", names or answer["brokers"])
     except KeyboardInterrupt:
-        say("\nthe supervisor continues; the same command shows its progress")
+        say("\nthe supervisor continues to restart; run the same command again to follow it")
         raise
     return [one for one in found["parts"] if one["part"] in (names or answer["brokers"])]
 
@@ -313,7 +314,7 @@ def _restart_one_by_one(home: Home, names: list[str], timeout: float) -> list[di
             rows.append(start_part(name, timeout))
     except KeyboardInterrupt:
         done = ", ".join(row["part"] for row in rows) or "no broker"
-        say(f"\n{done} was restarted; the same command begins with the first broker again")
+        say(f"\n{done} was restarted; the same command restarts the brokers from the first again")
         raise
     return rows
 

@@ -43,7 +43,7 @@ def refuse_needed_broker(home: Home, part: str, verb: str) -> None:
         if away or time.monotonic() >= deadline:
             raise CommandError(_refusal(part, verb, found, away), Exit.CONDITION)
         if not has_said:
-            say(f"waits for {not_in_sync_text(found.not_in_sync)}")
+            say(f"waiting for {not_in_sync_text(found.not_in_sync)}")
             has_said = True
         time.sleep(LOOK_EVERY_S)
 
@@ -57,10 +57,12 @@ def _refusal(part: str, verb: str, found: ReplicaReport, away: list[str]) -> str
     needed = found.needed[part]
     what = "1 partition has" if needed.count == 1 else f"{needed.count} partitions have"
     if away:
-        why = f"{' and '.join(away)} {'is' if len(away) == 1 else 'are'} away: start that first,"
+        why = f"{' and '.join(away)} {'does' if len(away) == 1 else 'do'} not run"
+        remedy = f"run `./millrace start {away[0]}` first"
     else:
-        why = "the other copies are not in sync yet: `./millrace broker describe` shows them,"
+        why = "other replicas are not in sync yet (`./millrace broker describe` shows them)"
+        remedy = "try again later"
     return (
         f"{part} was not {verb}: without it {what} too few in-sync replicas for writes "
-        f"({needed}), because {why} or use --force"
+        f"({needed}), because {why}; {remedy}, or add --force"
     )

@@ -7,8 +7,10 @@ import typer
 from appliance.output import CommandError, Exit
 from protocol.units import parse_duration_ms
 
-EnvelopeOption = Annotated[bool, typer.Option("--json", help="One JSON envelope.")]
-EveryOption = Annotated[str, typer.Option("--every", help="How often, such as 2s.")]
+EnvelopeOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+EveryOption = Annotated[
+    str, typer.Option("--every", help="With --watch: the time between two looks, such as 2s.")
+]
 
 
 def every_s(text: str) -> float:

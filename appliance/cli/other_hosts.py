@@ -57,8 +57,8 @@ def silent_hosts(mill: Mill) -> list[str]:
             else ""
         )
         found.append(
-            f"broker {number} on {hosts[number]} does not answer: {reason}; type there"
-            f" `./millrace up`{join}"
+            f"broker {number} on {hosts[number]} does not answer: {reason}; run"
+            f" `./millrace up` there{join}"
         )
     if found:
         found.append("the first start waits for all hosts, every later one for a majority of them")
@@ -72,7 +72,7 @@ def _fault_of(address: tuple[str, int]) -> str | None:
     except socket.gaierror:
         return f"the name {host} does not resolve here (DNS or /etc/hosts)"
     except TimeoutError:
-        return f"no answer from port {port} (a firewall, or the host is away)"
+        return f"no answer from port {port} (a firewall closes it, or the host is off)"
     except OSError as error:
         return f"port {port}: {error.strerror}"
     return None

@@ -63,7 +63,7 @@ def remove_person(name: str, yes: bool, as_json: bool) -> None:
     _existing(people, name)
     lines = [f"{name} will not be able to log in to the page, and open pages of {name} will end"]
     if len(people) == 1:
-        lines.append(f"{name} is the last one: then the page lets no person in")
+        lines.append(f"{name} is the last person: afterwards no one can log in to the page")
     confirm(lines, yes)
     with page_logins.changed_people(home) as people:
         people.pop(name, None)

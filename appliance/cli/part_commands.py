@@ -15,7 +15,7 @@ from appliance.mill.certificates import make_needed
 from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.init import give, renew_readers, write_shipped_config
 from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
-from appliance.output import CommandError, Exit, out, print_json, say
+from appliance.output import CommandError, Exit, counted, out, print_json, say
 
 
 def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]) -> None:
@@ -97,7 +97,7 @@ def init(
         return
     for name in names:
         out(f"data/secrets/{name}")
-    say(f"made {len(names)} files" if names else "everything is there already")
+    say(f"made {counted(len(names), 'file')}" if names else "no file was missing")
 
 
 def _owner(text: str) -> tuple[str, tuple[int, int]]:

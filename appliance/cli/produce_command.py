@@ -25,7 +25,7 @@ def produce(
     topic: Annotated[str, typer.Argument(autocompletion=complete_topics)],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Standard input if left out.", exists=True, dir_okay=False),
+        typer.Argument(help="Default: standard input.", exists=True, dir_okay=False),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     key_delimiter: Annotated[
@@ -46,7 +46,7 @@ def produce(
     ] = None,
     per_transaction: Annotated[
         int | None,
-        typer.Option("--per-transaction", help="Records in each; all if left out.", min=1),
+        typer.Option("--per-transaction", help="Records in each transaction. Default: all.", min=1),
     ] = None,
     bootstrap: BootstrapOption = None,
     as_json: EnvelopeOption = False,

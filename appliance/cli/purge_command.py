@@ -33,5 +33,5 @@ def purge(yes: YesOption = False, as_json: EnvelopeOption = False) -> None:
         confirm([words(term) for term in told], yes)
         ended = in_mysql(mill, "a purge", lambda cursor: begin_now(cursor, told, now_s))
     cells = sum(term.cells for term in ended)
-    text = f"{cells:,} cells go now" if ended else "there is nothing to delete"
+    text = f"the stream deletes {cells:,} cells now" if ended else "there is nothing to delete"
     tell(text, "purge/1", {"cells": cells, "sizes": len(ended)}, as_json)

@@ -47,7 +47,7 @@ PlanOption = Annotated[
     Path, typer.Option("--plan", help="A plan: the file of `generate`, or Kafka's JSON file.")
 ]
 KeepOption = Annotated[
-    bool, typer.Option("--keep-throttle", help="Leave the throttle set, also when nothing moves.")
+    bool, typer.Option("--keep-throttle", help="Keep the throttle, even when nothing moves.")
 ]
 
 app.command()(generate)
@@ -57,7 +57,9 @@ app.command()(generate)
 def execute(
     plan: PlanOption,
     throttle: ThrottleOption = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not follow the moves.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Do not wait until the moves are complete.")
+    ] = False,
     force: ForceCopiesOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -139,9 +141,9 @@ def _summary(
             future = ",".join(map(str, found.future(tp, partition)))
             replaced.append(f"{tp} moves to {future} now; the plan replaces that move")
     return [
-        f"to be changed: {counted(len(new), 'partition')}",
+        f"will change: {counted(len(new), 'partition')}",
         *(
-            f"to be copied to broker {broker}: {counted(len(tps), 'replica')}, "
+            f"will be copied to broker {broker}: {counted(len(tps), 'replica')}, "
             f"{size_text(sum(largest.get(tp, 0) for tp in tps))}"
             for broker, tps in sorted(copied.items())
         ),
@@ -156,7 +158,7 @@ def _keep_rollback(path: Path, before: "Mapping[TopicPartition, Sequence[int]]")
 
     if not path.exists():
         reassignment_files.write(path, before)
-    say(f"the way back is in {path}")
+    say(f"{path} is the plan of the present replicas: `reassign execute` of it undoes the moves")
 
 
 def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Path) -> None:
@@ -175,9 +177,9 @@ def _follow(bootstrap: str | None, timeout: float, targets: "Targets", plan: Pat
             )
     except KeyboardInterrupt:
         say(
-            "no longer following; the brokers go on moving replicas. `millrace reassign verify "
-            f"--plan {plan}` shows how far they are, `millrace reassign cancel --plan {plan}` "
-            "ends the moves"
+            "the brokers go on moving replicas. `millrace reassign verify "
+            f"--plan {plan}` shows the progress, `millrace reassign cancel --plan {plan}` "
+            "cancels the moves"
         )
         raise
     if ended:
@@ -267,7 +269,7 @@ def cancel(
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Only the partitions of this plan.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that move.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All partitions that move.")] = False,
     keep_throttle: KeepOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -291,7 +293,7 @@ def cancel(
     emit("reassign-cancel/1", rows, output, as_json, nothing="none of these partitions moves")
     if not rows or dry_run:
         return
-    confirm([f"to be cancelled: {line}" for _, line in cancelled], yes)
+    confirm([f"this move will be cancelled: {line}" for _, line in cancelled], yes)
     targets: dict[TopicPartition, Sequence[int] | None] = dict.fromkeys(tps)
     errors = with_cluster(bootstrap, timeout, lambda cluster: reassign.start(cluster, targets))
     say(f"cancelled {counted(len(tps) - len(errors), 'move')}")
@@ -313,7 +315,7 @@ def cancellation(
         [] if partition is None else [one for one in partition.in_sync_replicas if one in stay]
     )
     needed = effective_min_isr(min_isr or 0, moving.replicas, moving.adding)
-    line = f"{tp}: replicas {','.join(map(str, stay))}, preferred leader {stay[0]}"
+    line = f"{tp} keeps the replicas {','.join(map(str, stay))}, preferred leader {stay[0]}"
     if len(in_sync) < needed:
         line += f"; only {len(in_sync)} of them in sync, so writes with acks=all wait"
     row = {

@@ -36,18 +36,18 @@ def generate(
         typer.Option("--topic", help="Only this topic.", autocompletion=complete_topics),
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option("--brokers", help="Only on these brokers: 1,2,3.")
+        str | None, typer.Option("--brokers", help="Place replicas only on these brokers: 1,2,3.")
     ] = None,
     add: Annotated[
-        list[int] | None, typer.Option("--add", help="A broker that gets its share.")
+        list[int] | None, typer.Option("--add", help="A new broker, which gets its share.")
     ] = None,
     remove: Annotated[
-        list[int] | None, typer.Option("--remove", help="A broker that gives all replicas away.")
+        list[int] | None, typer.Option("--remove", help="A broker whose replicas all move away.")
     ] = None,
     factor: Annotated[
-        int | None, typer.Option("--rf", help="Replicas of each partition.", min=1)
+        int | None, typer.Option("--rf", help="The new number of replicas.", min=1)
     ] = None,
-    write: Annotated[Path, typer.Option("--write", help="The new file of the plan.")] = Path(
+    write: Annotated[Path, typer.Option("--write", help="The file for the plan.")] = Path(
         "reassignment.json"
     ),
     bootstrap: BootstrapOption = None,
@@ -81,7 +81,7 @@ def generate(
     plan = make_plan(found.placed(), goal)
     rows = move_rows(found, plan.targets)
     errors = [f"{tp}: {why}" for tp, why in sorted(plan.refused.items())]
-    nothing = "nothing to move: the brokers are level"
+    nothing = "nothing to move: all brokers have their share of replicas"
     emit("reassign-plan/1", rows, output, as_json, errors=errors, nothing=nothing)
     if errors:
         raise CommandError(
@@ -103,7 +103,7 @@ def _write(plan: "MovePlan", found: "ClusterReplicas", path: Path) -> None:
         except CommandError:
             path.unlink()
             raise
-        say(f"the plan is in {path}, the way back in {back}; nothing was moved")
+        say(f"wrote the plan to {path}, and the plan that undoes it to {back}; nothing was moved")
     for note in plan.notes:
         say(f"note: {note}")
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 ThrottleOption = Annotated[
     str | None,
-    typer.Option("--throttle", help="Bytes a second of copies, sent or received by a broker."),
+    typer.Option(
+        "--throttle", help="The most bytes a second that a broker sends or receives for copies."
+    ),
 ]
 ForceCopiesOption = Annotated[
     bool, typer.Option("--force", help="Start even if a disk is too small.")
@@ -50,10 +52,11 @@ def copies_text(estimate: "CopyEstimate") -> str:
     at_rate = f"{to_go} at {rate_text(estimate.rate)}"
     if estimate.is_endless:
         return (
-            f"{at_rate}: never done at this rate, more than {rate_text(estimate.writes)} is needed"
+            f"{at_rate}: the copies never end at this rate, because writes add "
+            f"{rate_text(estimate.writes)}"
         )
     if estimate.eta_s is None:
-        return f"{at_rate}, time unknown"
+        return f"{at_rate}, time left unknown"
     return f"{at_rate}, about {duration_text(estimate.eta_s * 1_000)} left"
 
 

@@ -46,23 +46,26 @@ def recount(
     known = {one.name: one for one in mill.config.stream.metrics}
     if metric not in known:
         names = ", ".join(known) or "none"
-        raise CommandError(f"no metric {metric!r} in the file; there are {names}", Exit.NOT_FOUND)
+        raise CommandError(
+            f"the configuration file has no metric {metric!r}; its metrics are {names}",
+            Exit.NOT_FOUND,
+        )
     inputs = mill.config.stream.from_
     topics = sorted({inputs[name].topic for name in known[metric].from_})
     asked = _ask(mill, metric, topics, _moment_ms(since))
     if asked is None:
-        what = "that is held" if since is None else f"that is held since {since}"
-        words = f"{metric} has counted every line {what}"
+        what = "" if since is None else f" that arrived since {since}"
+        words = f"{metric} has counted every line of its topics{what}: there is nothing to recount"
         tell(words, "recount/1", {"metric": metric, "offsets": 0}, as_json)
         return
     say(
-        f"{metric}: {asked:,} offsets to go through, lines and the ends of their transactions;"
-        " Ctrl-C does not stop the recount"
+        f"the stream recounts {metric} over {asked:,} offsets (lines, and the ends of their"
+        " transactions); Ctrl-C does not stop it"
     )
     try:
         _follow(mill, metric, asked)
     except KeyboardInterrupt:
-        say("\nthe stream continues to recount; the same command shows its progress")
+        say("\nthe stream continues to recount; run the same command again to follow it")
         raise
     words = f"{metric} has counted every line that was asked for"
     tell(words, "recount/1", {"metric": metric, "offsets": asked}, as_json)

@@ -56,7 +56,7 @@ def reload(as_json: EnvelopeOption = False) -> None:
     if any(row["part"] == "collector" and row["state"] in AT_WORK for row in parts):
         with waiting("waiting for the collector to apply the inputs"):
             _wait_for_the_collector(mill)
-    last = "applied" if words else "nothing has changed since it was applied"
+    last = "the changes are applied" if words else "the file has not changed since the last time"
     tell("\n".join([*words, last]), "reload/1", {"changes": list(words)}, as_json)
 
 
@@ -67,7 +67,7 @@ def _wait_for_the_collector(mill: "Mill") -> None:
         return
     wanted = hashlib.sha256(mill.home.config_file.read_bytes()).hexdigest()
     deadline_s = time.monotonic() + TAKEN_OVER_S
-    why = "it gives no answer"
+    why = "the collector does not answer"
     while time.monotonic() < deadline_s:
         try:
             status = fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
@@ -79,7 +79,7 @@ def _wait_for_the_collector(mill: "Mill") -> None:
             problems = [problem.text for problem in status.problems if problem.code == "config"]
             if problems:
                 raise CommandError(problems[0], Exit.CONDITION)
-            why = "it still uses the previous configuration"
+            why = "the collector still uses the previous configuration"
         time.sleep(LOOK_EVERY_S)
     raise CommandError(
         f"the collector has not applied the inputs within {TAKEN_OVER_S:.0f} s: {why}",

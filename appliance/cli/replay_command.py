@@ -17,7 +17,7 @@ from appliance.kafka.replay import (
     missing_topics,
 )
 from appliance.kafka.session import run
-from appliance.output import CommandError, Exit, print_json, print_table, say
+from appliance.output import CommandError, Exit, counted, print_json, print_table, say
 from collector.send.replaying import LetterPlace, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:
@@ -169,7 +169,10 @@ def _show(
     before = sum(fate == BEFORE for fate in fates.values())
     left_out = len(fates) - before
     done = "put back" if execute else "would be put back"
-    say(f"{len(made)} {done}, {before} were put back before, {left_out} cannot be put back")
+    say(
+        f"{counted(len(made), 'dead letter')} {done} into the topic, {before} were put back"
+        f" before, {left_out} cannot be put back"
+    )
     if made and not execute:
         say("nothing was changed; add --execute to do it")
     if execute and left_out:

@@ -24,7 +24,9 @@ from appliance.mill.home import Home
 from appliance.output import CommandError, Exit, out, print_json, say
 
 UNIT_MODE = 0o644
-SYSTEM_HELP = "A unit of the machine or of this account; root's default is the machine."
+SYSTEM_HELP = (
+    "A unit of the machine, or of this account. Default: for root the machine, else the account."
+)
 
 
 def install_service(
@@ -126,14 +128,18 @@ def _write(path: Path, text: str, state: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode(), mode=UNIT_MODE)
     except PermissionError as error:
-        hint = "as root, or --user for a unit of this account"
+        hint = "run the command as root, or add --user for a unit of this account"
         raise CommandError(f"{path} cannot be written: {error.strerror}; {hint}") from error
 
 
 def _words(path: Path, state: str, write: bool) -> str:
     if state == "same":
-        return f"{path} is this unit already" + ("; with it:" if write else "")
+        return f"{path} has this unit already" + ("; now run:" if write else "")
     if write:
         return f"{path} was written; now run:"
-    lies = {"nothing": "", "ours": ", over an older one", "another": ", where another's lies"}
-    return f"nothing was written; add --write to write it to {path}{lies[state]}"
+    lies = {
+        "nothing": "",
+        "ours": ", which has an older unit of this command",
+        "another": ", which has a unit that this command did not write",
+    }
+    return f"nothing was written; add --write to write the unit to {path}{lies[state]}"

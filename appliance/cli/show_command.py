@@ -36,10 +36,13 @@ from stream.config.metrics import resolve_metrics
 def show(
     metric: Annotated[str, typer.Argument(help="A metric of configs/millrace.yaml.")],
     size: Annotated[
-        str | None, typer.Option("--size", help="A window such as 1m: its latest; or all.")
+        str | None,
+        typer.Option("--size", help="The latest window of this size, such as 1m; or all."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many keys.", min=1)] = 50,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every second.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", help="The largest number of keys to print.", min=1)
+    ] = 50,
+    watch: Annotated[bool, typer.Option("--watch", help="Print again every second.")] = False,
     as_json: EnvelopeOption = False,
 ) -> None:
     """Print a metric's counts: from Redis, or from MySQL when Redis does not answer."""
@@ -93,14 +96,14 @@ def _window(mill: Mill, name: str, size: str | None) -> str:
     metrics = {metric.name: metric for metric in stream.metrics}
     if name not in metrics:
         close = did_you_mean(name, sorted(metrics))
-        known = f"there are {', '.join(sorted(metrics)) or 'none'}{close}"
+        known = f"the metrics are {', '.join(sorted(metrics)) or 'none'}{close}"
         raise CommandError(f"there is no metric {name!r}; {known}", Exit.NOT_FOUND)
     windows = metrics[name].windows or stream.defaults.windows
     if size is None:
         return "all" if "all" in windows else windows[-1]
     if size not in windows:
-        known = f"{name} has {', '.join(windows)}"
-        raise CommandError(f"the metric has no window {size!r}; {known}", Exit.NOT_FOUND)
+        known = f"its windows are {', '.join(windows)}"
+        raise CommandError(f"metric {name} has no window {size!r}; {known}", Exit.NOT_FOUND)
     return size
 
 

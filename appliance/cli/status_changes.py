@@ -47,7 +47,7 @@ def print_changes(changes: Changes | None) -> None:
     if moves:
         print_table(MOVE_HEADS, [_move(row) for row in moves], right=frozenset({2, 3}))
         if (more := changes["moves"]["count"] - len(moves)) > 0:
-            say(f"millrace: and {more} more moves; `./millrace reassign list` has all")
+            say(f"millrace: {more} more moves are under way; `./millrace reassign list` shows all")
     for one in changes["operations"]:
         commands = "; ".join(f"`{row['command']}` {row['does']}" for row in one["commands"])
         say(f"millrace: under way: {one['text']}. {commands}")
@@ -82,7 +82,7 @@ def _broker(row: Mapping[str, Any]) -> list[str]:
     if row["copies_queued"]:
         notes.append(f"{row['copies_queued']} of them in the queue")
     if row["out_of_room"]:
-        notes.append("no room to copy")
+        notes.append("copies pause, because the disk is nearly full")
     return [
         str(row["node_id"]), row["state"], row["rack"] or "-", quorum, str(row["leads"]),
         str(row["replicas"]), level, row["version"] or "-", "; ".join(filter(None, notes)),

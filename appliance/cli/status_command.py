@@ -29,7 +29,7 @@ from protocol.status import PartState, StatusUnavailable, fetch_status
 
 def status(
     as_json: EnvelopeOption = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Print again every two seconds.")] = False,
 ) -> None:
     """Show the state of every part; exit code 3 when the mill is not wholly healthy."""
     while True:
@@ -71,7 +71,10 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
             return [], ["the supervisor is starting or stopping"]
         left = [f"{name} (process {record.pid})" for name, record in leftovers(home).items()]
         if left:
-            return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
+            return [], [
+                f"no supervisor runs, but these parts of an earlier run do: {', '.join(left)};"
+                " `make up` or `make down` stops them"
+            ]
         return [], [context.not_running()]
     rows = _as_they_say([{**entry, **_used(entry["pid"])} for entry in found["parts"]])
     errors = ["the mill is being stopped"] if found["stopping"] else []

@@ -57,11 +57,11 @@ def plan() -> None:
 def dry_run(
     file: Annotated[Path, typer.Argument(help="A file of sample lines.", exists=True)],
     source: Annotated[
-        str | None, typer.Option("--from", help="Which input the lines belong to.")
+        str | None, typer.Option("--from", help="The input of stream.from for the lines.")
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", help="Read the file as the collector's input of this topic."),
+        typer.Option("--topic", help="Read the file as the collector's input with this topic."),
     ] = None,
     timeout: Annotated[
         float,
@@ -133,13 +133,13 @@ def _given(
 def _tell_rest(sample: "FileSample") -> None:
     """Report which lines of a file are not among the records."""
     if sample.count > len(sample.records):
-        say(f"of {sample.count:,} lines the last {len(sample.records):,} are tried")
+        say(f"only the last {len(sample.records):,} of {sample.count:,} lines are tried")
     if sample.dead_letters:
         say(f"{sample.dead_letters:,} lines would go to the dead letters")
     if sample.open_bytes:
         say(
-            f"the last {sample.open_bytes:,} bytes are not tried: they have no line end, and the"
-            " collector waits for it unless the input says `flush_after`"
+            f"the last {sample.open_bytes:,} bytes are not tried, because they have no line end."
+            " The collector would wait for the line end, unless the input has `flush_after`"
         )
 
 
@@ -155,7 +155,7 @@ def forget(
 
     mill, _ = context.load_mill()
     if metric in {known.name for known in mill.config.stream.metrics}:
-        text = f"{metric} is in {mill.home.config_file}: take it out first"
+        text = f"{mill.home.config_file} still has the metric {metric}: take it out first"
         raise CommandError(text, Exit.CONDITION)
     settings = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream"))
     rows = 0

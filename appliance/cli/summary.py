@@ -44,7 +44,7 @@ def _server_lines(mill: Mill) -> list[str]:
     mysql = "database millrace, user reader, password in"
     secret = _below(home.secrets / "mysql" / READER, home.folder)
     closed = {
-        "redis": f"redis-cli -p {ports.redis} (reads mill:* unasked)",
+        "redis": f"redis-cli -p {ports.redis} (keys mill:*, no password)",
         "mysql": f"127.0.0.1:{ports.mysql}, {mysql} {secret}",
     }
     lines = []

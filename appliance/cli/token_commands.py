@@ -34,7 +34,7 @@ def add(
 
     check_name(name)
     if role != PageRole.VIEWER:
-        expected = "viewer: orders are given on the page, by people"
+        expected = "viewer: only people can give orders, on the page"
         raise CommandError(f"found --role {role}, expected {expected}", Exit.USAGE)
     try:
         life_ms = parse_duration_ms(expires)
@@ -53,7 +53,10 @@ def add(
         print_json("token/1", row)
         return
     out(text)
-    say(f"send it as the header Authorization: Bearer …; valid until {utc_text(ends_at_ms)}")
+    say(
+        "send the token in the header `Authorization: Bearer TOKEN`; it is valid until"
+        f" {utc_text(ends_at_ms)}"
+    )
 
 
 @app.command("list")

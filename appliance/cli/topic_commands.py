@@ -42,9 +42,12 @@ ConfigOption = Annotated[
 @app.command("list")
 def list_topics(
     regex: Annotated[
-        str | None, typer.Option("-r", "--regex", help="Only names that match as a whole.")
+        str | None,
+        typer.Option("-r", "--regex", help="Only names that this regular expression matches."),
     ] = None,
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also Kafka's internal topics.")
+    ] = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = OutputFormat.TABLE,
     as_json: JsonOption = False,
@@ -175,7 +178,9 @@ def alter(
     changes: dict[str, str | None] = dict.fromkeys(delete_config or [])
     changes.update(settings_of(config or []))
     if partitions is None and not changes:
-        raise CommandError("nothing to change: --partitions, -c or --delete-config", Exit.USAGE)
+        raise CommandError(
+            "nothing to change: expected --partitions, --config or --delete-config", Exit.USAGE
+        )
 
     async def work(cluster: "Cluster") -> None:
         if changes:
@@ -220,7 +225,7 @@ def delete(
     if dry_run:
         tell("\n".join(f"would delete {line}" for line in plan), "deleted/1", rows, as_json)
         return
-    confirm([f"to be deleted: {line}" for line in plan], yes)
+    confirm([f"will be deleted: {line}" for line in plan], yes)
 
     async def work(cluster: "Cluster") -> None:
         await Admin(cluster).delete_topics(names)

@@ -36,7 +36,7 @@ OTHERS = ("collector", "stream", "monitor")
 """The parts that restart after the brokers, in this order."""
 
 NO_WAY_BACK = (
-    "From then on brokers of an earlier version cannot join, and the way back is a backup."
+    "After that, brokers of an earlier version cannot join, and only a backup brings you back."
 )
 
 _RESTART = {False: "`./millrace restart PART`", True: "`docker compose up -d PART`"}
@@ -51,7 +51,8 @@ def upgrade(
     ctx: typer.Context,
     dry_run: DryRunOption = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds for the brokers.", min=0.1)
+        float | None,
+        typer.Option("--timeout", help="Seconds to wait for the brokers. Default: no limit."),
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
@@ -171,8 +172,8 @@ def _data(
 def _next_steps() -> list[str]:
     return [
         "The supervisor itself changes with the next `./millrace down` and `./millrace up`.",
-        "The way back is open: install the earlier version and run `./millrace restart --rolling`.",
-        "When you are satisfied, in some days: `./millrace upgrade finalize`",
+        "To go back, install the earlier version and run `./millrace restart --rolling`.",
+        "When the new version has worked well for some days, run `./millrace upgrade finalize`.",
     ]
 
 
@@ -192,8 +193,8 @@ def finalize(
     level = found.finalised.get(METADATA_VERSION)
     if level is None:
         raise CommandError(
-            "the broker reports no level, so it runs 1.0.0-rc1 or is not Millrace: run "
-            "`./millrace upgrade` first",
+            f"the broker reports no {METADATA_VERSION}, so it runs millrace 1.0.0-rc1, or is not "
+            "a broker of Millrace: run `./millrace upgrade` first",
             Exit.CONDITION,
         )
     data = {"from": level, "to": max(level, METADATA_LEVEL)}
@@ -210,7 +211,10 @@ def finalize(
     try:
         _raise_level(bootstrap, timeout, METADATA_LEVEL, validate_only=False)
     except KeyboardInterrupt:
-        say("\nthe level may have changed: `./millrace upgrade finalize --dry-run` shows it")
+        say(
+            f"\n{METADATA_VERSION} can have changed: `./millrace upgrade finalize --dry-run` "
+            "shows it"
+        )
         raise
     tell(f"raised {words}", "finalize/1", data, as_json)
 

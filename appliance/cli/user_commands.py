@@ -32,7 +32,7 @@ PasswordFileOption = Annotated[
     ),
 ]
 PageOption = Annotated[
-    bool, typer.Option("--page", help="People of the page, not users of the brokers.")
+    bool, typer.Option("--page", help="A person who logs in to the page, not to the brokers.")
 ]
 RoleOption = Annotated[
     str | None, typer.Option("--role", help="With --page: viewer, or operator (gives orders).")
@@ -110,8 +110,8 @@ def password(
 
     if _is_of_the_parts(name, bootstrap):
         raise CommandError(
-            f"{name} is the user of the mill's own parts, whose password is in"
-            " data/secrets/mill/password on each host: nothing was changed",
+            f"nothing was changed: {name} is the user of the mill's own parts. The mill makes its"
+            " password (data/secrets/mill/password on each host)",
             Exit.CONDITION,
         )
     given = users.read_password(name, password_file)
@@ -160,8 +160,8 @@ def remove(
         bootstrap = local_entry(mill.config, mill.placement.broker or main_broker(mill.config))
     if with_cluster(bootstrap, timeout, lambda cluster: users.is_last_super_user(cluster, name)):
         lines.append(
-            f"{name} is the last super user with a password: after their next start the brokers do"
-            " not open the listener with logins until there is another one"
+            f"{name} is the last super user with a password: from their next start on, the brokers"
+            " do not open the listener with logins until another super user has a password"
         )
     confirm(lines, yes)
     with_cluster(bootstrap, timeout, lambda cluster: users.remove(cluster, name))

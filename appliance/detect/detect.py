@@ -132,7 +132,10 @@ def _named_fields(given: Format, best: Fit) -> tuple[dict[str, object], tuple[st
     if columns:
         keys["columns"] = columns
     if left_out:
-        notes.append(f"{left_out} more fields are not among the columns; declare those you need")
+        notes.append(
+            f"{left_out} more fields are not proposed as columns: add the ones that you need to"
+            " `columns`"
+        )
     return keys, tuple(notes)
 
 
@@ -158,7 +161,10 @@ def _table(lines: Sequence[str]) -> _Found | None:
         return None
     notes = [] if "time" in keys else [NO_TIME]
     if table.left_out:
-        notes.append(f"{table.left_out} more fields are text")
+        notes.append(
+            f"{table.left_out} more fields get no type, so they are text: add those that you need"
+            " with another type to `columns`"
+        )
     title = "Table with a header" if "header" in keys else "Table without a header"
     return _Found(found, keys, title, tuple(notes))
 

@@ -97,12 +97,12 @@ def check_time_index(
         elif (first := bisect_left(reached, timestamp)) != found:
             since = scan.last_offsets[first]
             yield LogFinding(
-                file, at, f"the log has this time from offset {since} on, not {offset}"
+                file, at, f"found offset {offset}, but the log has this time from offset {since} on"
             )
     if is_closed and scan.is_readable and scan.max_timestamp >= 0:
         last = entries[-1][0] if entries else -1
         if last != scan.max_timestamp:
-            what = f"the last entry is {last}, the largest time of the log {scan.max_timestamp}"
+            what = f"found the last time {last}, expected the log's largest, {scan.max_timestamp}"
             yield LogFinding(file, None, what)
 
 
@@ -132,7 +132,8 @@ def check_txn_index(file: str, data: bytes, scan: LogScan) -> Iterator[LogFindin
         ):
             if known not in (None, told):
                 where = f"of the transaction that ends at {entry.last_offset}"
-                yield LogFinding(file, at, f"{what} {where} is {told} here, {known} in the log")
+                text = f"{what} {where} is {told} in the index, but {known} in the log"
+                yield LogFinding(file, at, text)
     if scan.is_readable:
         indexed = {entry.last_offset for entry in entries}
         for offset in sorted(scan.aborted.keys() - indexed):

@@ -35,12 +35,15 @@ def checked_config(home: Home, file: BrokerFile) -> MillConfig:
         config = load_text(file.config_text, "the join file", home.folder, {}).config
     except ConfigFaults as error:
         raise CommandError(
-            f"the join file has a configuration with a fault: {error.faults[0]}", Exit.USAGE
+            f"the configuration in the join file has a fault: {error.faults[0]}; correct the file"
+            " on the main host, and make another join file",
+            Exit.USAGE,
         ) from None
     hosts = config.cluster.hosts or {}
     if file.leaf.broker not in hosts or file.leaf.broker == main_broker(config):
         raise CommandError(
-            f"the join file is for broker {file.leaf.broker}, which is on no other host",
+            f"the join file is for broker {file.leaf.broker}, but in its cluster.hosts this broker"
+            " is missing or on the main host: make another join file",
             Exit.USAGE,
         )
     return config

@@ -82,12 +82,12 @@ def _checked(kind: AclResource, name: str, prefixed: bool) -> str:
     if not name:
         raise CommandError(f"{option}: the name is empty", Exit.USAGE)
     if name == WILDCARD and prefixed:
-        text = f"{option} --prefixed: a star stands for all names only without --prefixed"
+        text = f"{option} --prefixed: found a star, which means all names, so leave out --prefixed"
         raise CommandError(text, Exit.USAGE)
     if WILDCARD in name and name != WILDCARD:
         start = name.partition(WILDCARD)[0]
-        remedy = f"; for all names that begin so use --{word_of(kind)} {start} --prefixed"
-        text = f"{option}: a star stands for all names only alone{remedy if start else ''}"
+        remedy = f"; for all names that begin with {start} use --{word_of(kind)} {start} --prefixed"
+        text = f"{option}: a star must be the whole name{remedy if start else ''}"
         raise CommandError(text, Exit.USAGE)
     return name
 

@@ -136,16 +136,16 @@ def _refused_voters(state: DiskState) -> Iterator[str]:
     left = [one.node_id for one in state.voters if one is not state.vote]
     if not left:
         yield (
-            f"broker {state.node_id} is the only voter, so the metadata of the cluster were on its "
-            "disk only: restore a backup"
+            f"broker {state.node_id} is the only voter, so no other disk has the metadata of the "
+            "cluster: restore a backup"
         )
         return
     live = [one for one in left if one in state.replicas.brokers]
     if len(live) <= len(state.voters) // 2:
         yield (
-            f"brokers {', '.join(map(str, left))} would vote, and of these "
-            f"{', '.join(map(str, live)) or 'none'} in service, which is no majority of the present"
-            " voters: start the others first"
+            f"without broker {state.node_id} the voters are brokers {', '.join(map(str, left))}, "
+            f"and those in service ({', '.join(map(str, live)) or 'none'}) are no majority of the "
+            "present voters: start the others first"
         )
 
 

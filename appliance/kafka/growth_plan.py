@@ -240,15 +240,15 @@ def _refused_voters(state: GrowthState) -> Iterator[str]:
     if len(state.goal.voters) < BROKERS_MIN:
         known = ", ".join(map(str, state.goal.voters))
         yield (
-            f"there are {counted(len(state.goal.voters), 'broker')} ({known}), and of fewer than "
-            f"{BROKERS_MIN} none can fail: start more brokers first"
+            f"there are {counted(len(state.goal.voters), 'broker')} ({known}), but a cluster of "
+            f"fewer than {BROKERS_MIN} stops when one fails: start more brokers first"
         )
     others = sorted(state.voting - set(state.goal.voters))
     if others:
         yield (
-            f"broker {others[0]} votes, and is none of the brokers that must vote "
-            f"({', '.join(map(str, state.goal.voters))}): `./millrace broker remove {others[0]}` "
-            "takes its vote"
+            f"broker {others[0]} is a voter, but the voters must be brokers "
+            f"{', '.join(map(str, state.goal.voters))}: run `./millrace broker remove {others[0]}` "
+            "first"
         )
 
 

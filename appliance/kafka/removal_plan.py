@@ -205,11 +205,11 @@ def refuse_removal(state: RemovalState) -> None:
 def _refused_partitions(state: RemovalState) -> Iterator[str]:
     silent = [tp for tp in state.held if _is_silent(state, tp)]
     if silent:
-        away = "" if state.is_in_service else f"; start broker {state.node_id} to copy them"
+        start = "" if state.is_in_service else f"start broker {state.node_id}, or "
         yield (
             f"no broker in service has all records of {named_partitions(silent)}, so they cannot "
-            f"be copied{away}, or delete these topics, or see `./millrace elect-leader --type "
-            "unclean`"
+            f"be copied: {start}delete these topics, or accept the loss of records with "
+            "`./millrace elect-leader --type unclean`"
         )
     refused = sorted(state.plan.refused.items())
     yield from (f"{tp}: {why}" for tp, why in refused[:NAMED_MAX])
@@ -253,8 +253,8 @@ def _refused_voters(state: RemovalState) -> Iterator[str]:
         voters = ", ".join(map(str, removal.left))
         live_text = ", ".join(map(str, live)) or "none"
         yield (
-            f"brokers {voters} would vote, and of these {live_text} in service, which is no "
-            "majority: start the others first"
+            f"without broker {state.node_id} the voters are brokers {voters}, and those in service "
+            f"({live_text}) are no majority: start the others first"
         )
 
 
@@ -273,12 +273,13 @@ def way_back(state: RemovalState) -> WayBack:
     if not state.is_in_service:
         if node_id not in state.registered:
             raise CommandError(
-                f"broker {node_id} is not registered, so there is nothing to take back. To have it "
+                f"broker {node_id} is not registered, so there is no removal to undo. To add it "
                 "again, start it with an empty folder",
                 Exit.NOT_FOUND,
             )
         raise CommandError(
-            f"broker {node_id} is away: start it, then take its removal back", Exit.CONDITION
+            f"broker {node_id} is not in service: start it, and then run the same command again",
+            Exit.CONDITION,
         )
     cancelled = tuple(
         tp for tp, moving in sorted(state.replicas.moving.items()) if node_id in moving.removing
@@ -288,5 +289,8 @@ def way_back(state: RemovalState) -> WayBack:
         f"`./millrace reassign generate --add {node_id}` plans to move some back"
     ]
     if state.quorum is not None and state.vote is None:
-        notes.append(f"broker {node_id} does not vote, and gets no vote by this")
+        notes.append(
+            f"broker {node_id} is no longer a voter of the metadata quorum, and this command does "
+            "not make it one again"
+        )
     return WayBack(cancelled, node_id in state.cordoned, tuple(notes))

@@ -139,7 +139,7 @@ def copied_text(targets: Targets, found: ClusterReplicas, disks: DiskUse) -> lis
             if partition is None or one not in partition.in_sync_replicas:
                 copied.setdefault(one, []).append(tp)
     return [
-        f"to be copied to broker {one}: {counted(len(tps), 'replica')}, "
+        f"will be copied to broker {one}: {counted(len(tps), 'replica')}, "
         f"{size_text(sum(disks.missing(tp, one) for tp in tps))}"
         for one, tps in sorted(copied.items())
     ]

@@ -37,15 +37,19 @@ class UncleanElection:
         """Return a sentence that says which replica would lead and what could be lost."""
         if self.elected is None:
             away = ", ".join(map(str, self.away))
-            return f"{self.tp}: no replica is in service ({away} are away), so nothing can lead"
+            return (
+                f"{self.tp}: no replica is in service, so there can be no leader; the replicas are"
+                f" on brokers {away}"
+            )
         size = "of unknown size" if self.elected_bytes is None else size_text(self.elected_bytes)
         text = f"{self.tp}: broker {self.elected} would lead with its copy ({size})"
         if not self.trusted:
             return f"{text}; which records it lacks is unknown"
-        named = ", ".join(map(str, self.trusted))
+        brokers = "brokers" if len(self.trusted) > 1 else "broker"
+        named = f"{brokers} {', '.join(map(str, self.trusted))}"
         return (
-            f"{text}; records that only {named} have are lost, also acknowledged ones. Their "
-            "number is unknown"
+            f"{text}; records that only {named} can have are lost, and acknowledged ones can be "
+            "among them. Their number is unknown"
         )
 
 

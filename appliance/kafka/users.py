@@ -68,7 +68,7 @@ def check_password(user: str, password: str) -> None:
     if len(password) < PASSWORD_LENGTH_MIN:
         fault = f"has {len(password)} characters, expected at least {PASSWORD_LENGTH_MIN}"
     elif not password.isprintable():
-        fault = "has control characters, which clients cannot be told"
+        fault = "has control characters, which clients cannot be configured with"
     elif len(password.encode()) > PASSWORD_BYTES_MAX:
         fault = f"is longer than {PASSWORD_BYTES_MAX} bytes"
     elif password.lower() == user.lower():

@@ -144,8 +144,8 @@ class PortHolder:
 
     def __str__(self) -> str:
         if self.pid is None:
-            return self.command or "a process this account cannot see"
-        how = "" if self.is_listening else ", for an outgoing connection, which will end"
+            return self.command or "a process that this account cannot see"
+        how = "" if self.is_listening else ", for an outgoing connection that will end"
         return f"process {self.pid} ({self.command}){how}"
 
 
@@ -221,4 +221,4 @@ def _command_of(pid: int) -> str:
             return f"{process.name()} -m {words[2]}"
         return process.name()
     except psutil.Error:
-        return "ended meanwhile"
+        return "it has ended in the meantime"

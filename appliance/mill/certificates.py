@@ -35,6 +35,11 @@ DEFAULT_ORGANISATION = "millrace"
 """The organisation in the certificates of a mill without brokers of its own."""
 
 WARN_DAYS = 60
+"""The days before its end at which a certificate is due."""
+
+WARN_SHARE = 4
+"""A certificate that is valid for a short time is due in the last quarter of this time. Programs
+that renew such certificates do it earlier, with a third of the time left."""
 
 CA_OWNER = "CA"
 """The owner of the CA's certificate, as `cert show` names it."""
@@ -52,6 +57,8 @@ class ShownCertificate:
     path: Path
     names: tuple[str, ...]
     ends_at: datetime
+    valid_days: int = WARN_DAYS * WARN_SHARE
+    """The days from the begin to the end of the certificate."""
     fault: str = ""
     """The reason why the file cannot be read. In this case there are no names and no end."""
     is_own: bool = False
@@ -65,7 +72,16 @@ class ShownCertificate:
 
     def is_due(self, now: datetime) -> bool:
         """Return whether the certificate ends soon, has ended, or cannot be read."""
-        return bool(self.fault) or self.days_left(now) < WARN_DAYS
+        return bool(self.fault) or self.days_left(now) < min(
+            WARN_DAYS, self.valid_days // WARN_SHARE
+        )
+
+    def end_text(self, now: datetime) -> str:
+        """Return when the certificate ends, or the reason why the file cannot be read."""
+        if self.fault:
+            return self.fault
+        left, day = self.days_left(now), f"{self.ends_at:%Y-%m-%d}"
+        return f"ended on {day}" if left < 0 else f"ends on {day}, in {left} days"
 
     @property
     def remedy(self) -> str:
@@ -335,5 +351,7 @@ def _shown(owner: str, path: Path) -> ShownCertificate:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a certificate in PEM format"
-        return ShownCertificate(owner, path, (), datetime.min.replace(tzinfo=UTC), str(reason))
-    return ShownCertificate(owner, path, names_of(found), found.not_valid_after_utc)
+        never = datetime.min.replace(tzinfo=UTC)
+        return ShownCertificate(owner, path, (), never, fault=str(reason))
+    valid_days = (found.not_valid_after_utc - found.not_valid_before_utc).days
+    return ShownCertificate(owner, path, names_of(found), found.not_valid_after_utc, valid_days)

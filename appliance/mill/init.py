@@ -124,7 +124,7 @@ def read_secret(home: Home, name: str) -> str:
             raise InitError(
                 f"no mill was ever started in {home.folder}; start it with `make up`"
             ) from error
-        reason = getattr(error, "strerror", None) or "no plain text"
+        reason = getattr(error, "strerror", None) or "its content is not ASCII text"
         raise InitError(
             f"data/secrets/{name} cannot be read: {reason}; `millrace init` creates missing files"
         ) from error

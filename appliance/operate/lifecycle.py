@@ -127,7 +127,7 @@ def _refuse_waiting_in_vain(waiting: list[dict[str, Any]], since_s: dict[str, fl
         del since_s[name]
     for name, entry in in_vain.items():
         if now_s - since_s.setdefault(name, now_s) >= IN_VAIN_S:
-            why = f"{name} waits for data that does not come back without help: {entry['reason']}"
+            why = f"{name} waits for lost data, which you must restore: {entry['reason']}"
             raise StartFailed(f"{why}; see docs/troubleshooting.md")
 
 

@@ -94,7 +94,7 @@ def readiness(addresses: Addresses) -> Readiness:
         if isinstance(one, StatusUnavailable):
             return Readiness(None, f"the status of {part} ({one})")
         if "copies" not in one:
-            return Readiness(None, f"{part}, which does not serve")
+            return Readiness(None, f"{part}, which is not in service yet")
         # Brokers of 1.0.0-rc1 do not report this. They are all on one machine.
         if not one.get("is_current", True):
             return Readiness(None, f"{part}, which has no connection to the controller")

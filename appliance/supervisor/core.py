@@ -118,9 +118,9 @@ class Supervisor:
         elif code in (EXIT_FENCED, EXIT_SETTINGS):
             entry.state = PartPhase.FAILED
             entry.reason = (
-                "a newer owner has taken over, so it is not started again"
+                "another process has taken over its work, so it is not started again"
                 if code == EXIT_FENCED
-                else "it refused its settings; its log says which"
+                else "its settings are invalid; its log says which"
             )
             effects.append(Note(name, f"ended with code {code}: {entry.reason}", True))
         else:
@@ -185,7 +185,7 @@ class Supervisor:
         if entry.reason or not entry.awaits_its_turn or not self.turns.waits_for:
             return entry.reason
         if self.turns.is_over:
-            return "not restarted, because its turn has not come"
+            return "not restarted, because the restart of the brokers before it did not succeed"
         return f"restarts in its turn; waits for {self.turns.waits_for}"
 
     def stop(self, now_ms: int) -> list[Effect]:

@@ -111,7 +111,7 @@ class ConfigFollower:
             self._say(f"{first}{more}; the mill continues with the previous configuration")
             return
         except OSError as error:
-            self._say(f"{file} cannot be taken over: {error}")
+            self._say(f"{file} cannot be applied: {error}")
             return
         if keys:
             self._say(f"{', '.join(keys)} changed in {file}: `./millrace up --apply` applies it")

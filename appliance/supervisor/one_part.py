@@ -98,7 +98,8 @@ def back_off(
     entry.state = PartPhase.BACKING_OFF
     entry.reason = ended
     entry.act_at_ms = now_ms + delay_ms
-    return [Note(entry.part.name, f"ended unasked ({ended}); starts again in {delay_ms} ms", True)]
+    text = f"ended although it was not stopped ({ended}); starts again in {delay_ms} ms"
+    return [Note(entry.part.name, text, True)]
 
 
 def begin_stop(entry: PartEntry, now_ms: int) -> list[Effect]:

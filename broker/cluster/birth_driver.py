@@ -85,8 +85,8 @@ class BirthDriver:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 (
-                    "this broker can only report all its partitions together: name none in the "
-                    "request"
+                    "found topics in the request, expected null: this broker reports all its "
+                    "partitions together"
                 ),
             )
         call_id = next(self._call_ids)

@@ -101,7 +101,7 @@ class OrderForwarder:
             waiter.refused(
                 ApiError(
                     ErrorCode.REQUEST_TIMED_OUT,
-                    "too many orders are waiting for the controller; try again",
+                    "too many requests are waiting for the controller; try again",
                 )
             )
             return
@@ -160,7 +160,7 @@ class OrderForwarder:
         leader_id = self._leader_id()
         if self._world.clock.monotonic_ms() >= one.deadline_ms:
             error = ApiError(
-                ErrorCode.REQUEST_TIMED_OUT, "no controller decided the order in time; try again"
+                ErrorCode.REQUEST_TIMED_OUT, "no controller decided the request in time; try again"
             )
             self._refuse(one, error)
         elif self._controller.is_active:
@@ -231,7 +231,10 @@ class OrderForwarder:
         try:
             response = opened_answer(envelope, one.message, version)
         except WireError as error:
-            text = f"the controller's answer cannot be decoded ({error}); look at what was changed"
+            text = (
+                f"the controller's answer cannot be decoded ({error}); check whether the change"
+                " was made"
+            )
             self._refuse(one, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
             return
         if response is None:
@@ -255,7 +258,7 @@ class OrderForwarder:
         elif code is ErrorCode.NETWORK_EXCEPTION:
             self._lost(one)
         else:
-            self._refuse(one, ApiError(code, "the controller refused the order"))
+            self._refuse(one, ApiError(code, "the controller refused the request"))
 
     def _lost(self, one: _PendingOrder) -> None:
         """Handle a request whose controller was lost before it answered. It is unknown whether the
@@ -273,7 +276,7 @@ class OrderForwarder:
         self._world.later(RETRY_MS, partial(self._try, one))
 
     def _refuse_version(self, one: _PendingOrder) -> None:
-        text = "the controller runs another release, and has no common version of this request"
+        text = "this broker and the controller run releases that share no version of this request"
         self._refuse(one, ApiError(ErrorCode.UNSUPPORTED_VERSION, text))
 
     def _refuse(self, one: _PendingOrder, error: ApiError) -> None:

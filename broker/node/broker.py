@@ -205,7 +205,11 @@ class Broker:
     def fenced(self) -> None:
         """Log that the controller has fenced this broker, so others lead its partitions."""
         level = logging.INFO if self._leaving.has_begun else logging.WARNING
-        logger.log(level, "taken out of service", extra=fields(node_id=self.config.node_id))
+        logger.log(
+            level,
+            "the controller has taken this broker out of service",
+            extra=fields(node_id=self.config.node_id),
+        )
 
     def may_stop(self) -> None:
         """Let the broker stop, because no other broker needs its leaderships any more."""

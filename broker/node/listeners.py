@@ -131,10 +131,10 @@ class Listeners:
                 self._shut[name]()
             except PortTaken as error:
                 # The port was bound, but another process began to listen on it in the meantime.
-                self._metrics.warnings.warn(logger, "listener stays shut", reason=error)
+                self._metrics.warnings.warn(logger, "a listener cannot be opened", reason=error)
                 continue
             del self._shut[name]
-            logger.info("listener open", extra=fields(listener=name))
+            logger.info("a listener was opened", extra=fields(listener=name))
 
     def use_quotas(self, values: QuotaValues) -> None:
         """Put these quotas in force for clients. The mill's own parts have no quotas."""

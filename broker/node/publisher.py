@@ -77,7 +77,7 @@ class NodePublisher:
                 if key not in BROKER_ROWS and key not in known:
                     self._parts.metrics.warnings.warn(
                         logger,
-                        "setting without effect",
+                        "a setting has no effect, because the broker does not know it",
                         key=escape(key),
                         set_for=name or "all brokers",
                         meant=nearest(key, BROKER_ROWS).strip() or None,

@@ -49,7 +49,8 @@ class BrokerStatus:
         started_at_ms: int,
         link_problems: Callable[[], Sequence[Problem]] = tuple,
     ) -> None:
-        """`link_problems` returns the problems of connections between brokers."""
+        """`link_problems` returns the problems of connections between brokers, and those of the
+        certificate for clients."""
         self._link_problems = link_problems
         self.state = PartState.STARTING
         self._broker = broker

@@ -4,7 +4,7 @@ change.
 The check is a handshake in memory, in which both sides use these files. It fails for the same
 reasons as a client's handshake: a wrong chain, date, name or purpose. If the files are replaced,
 new connections use the new files. If the new files fail the check, the broker keeps the old files,
-and the log says why (decision 0125).
+and the log and the status say why (decisions 0125 and 0243).
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from broker.real.tls_engine import TlsEngine, TlsError
 from broker.real.tls_files import PemFiles, WrongCertificate, try_handshake
 from broker.settings import ConfigError
 from protocol.log import fields
+from protocol.status import Problem
+from protocol.watched_files import WatchedFiles
 
 logger = logging.getLogger(__name__)
+
+PROBLEM = "certificate"
 
 
 class Certificates:
@@ -27,37 +31,42 @@ class Certificates:
 
     def __init__(self, config: BrokerConfig, files: TlsFiles) -> None:
         """Read and check the files. Raises ConfigError if they cannot be used."""
-        self._pem = PemFiles(files, "tls")
-        self._names = _advertised(config)
-        self._stamp = self._pem.stamp()
+        self._files = files
+        names = _advertised(config)
         try:
-            self._context = checked_context(self._pem.files, self._names)
+            self._watched = WatchedFiles(
+                PemFiles(files, "tls").paths,
+                lambda: checked_context(files, names),
+                WrongCertificate,
+                self._tell,
+            )
         except WrongCertificate as error:
             raise ConfigError([error.fault]) from error
 
     def for_client(self) -> TlsEngine:
         """Return the TLS engine of a connection that a client has opened."""
-        return TlsEngine(self._current())
+        return TlsEngine(self._watched.current())
 
-    def _current(self) -> ssl.SSLContext:
-        """Return the context for a new connection. Read the files again if they have changed."""
-        stamp = self._pem.stamp()
-        if stamp != self._stamp:
-            # Keep the stamp even if the files are wrong, so that each version is read and reported
-            # once.
-            self._stamp = stamp
-            try:
-                self._context = checked_context(self._pem.files, self._names)
-                logger.info(
-                    "the certificate was replaced; new connections use the new one",
-                    extra=fields(certificate=self._pem.files.certificate),
-                )
-            except WrongCertificate as error:
-                logger.error(
-                    "the new certificate is invalid; the broker keeps using the old one",
-                    extra=fields(reason=error),
-                )
-        return self._context
+    def problems(self) -> list[Problem]:
+        """Return a problem if the files on the disk are not used. Read them again if they have
+        changed."""
+        self._watched.current()
+        fault = self._watched.fault
+        if fault is None:
+            return []
+        return [Problem(PROBLEM, f"the new certificate for clients is not used: {fault}")]
+
+    def _tell(self, error: Exception | None) -> None:
+        if error is None:
+            logger.info(
+                "the certificate was replaced; new connections use the new one",
+                extra=fields(certificate=self._files.certificate),
+            )
+        else:
+            logger.error(
+                "the new certificate is invalid; the broker keeps using the old one",
+                extra=fields(reason=error),
+            )
 
 
 def checked_context(files: TlsFiles, names: Sequence[str]) -> ssl.SSLContext:

@@ -20,6 +20,7 @@ from broker.security.broker_identity import broker_name, broker_of
 from broker.settings import ConfigError
 from protocol.log import fields
 from protocol.status import Problem
+from protocol.watched_files import WatchedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -42,35 +43,36 @@ class LinkCertificates:
 
     def __init__(self, files: TlsFiles, cluster_id: str, node_id: int) -> None:
         """Read and check the files. Raises ConfigError if they cannot be used."""
-        self._pem = PemFiles(files, "link_tls")
+        pem = PemFiles(files, "link_tls")
+        self.files = files
         self._cluster_id = cluster_id
-        self._node_id = node_id
-        self._stamp = self._pem.stamp()
-        self._fault = ""
-        """The reason why the files on the disk are not used; empty if they are used."""
         try:
-            self._contexts = checked_contexts(self._pem, cluster_id, node_id)
+            self._watched = WatchedFiles(
+                pem.paths,
+                lambda: checked_contexts(pem, cluster_id, node_id),
+                WrongCertificate,
+                self._tell,
+            )
         except WrongCertificate as error:
             raise ConfigError([error.fault]) from error
 
-    @property
-    def files(self) -> TlsFiles:
-        """The files of this broker."""
-        return self._pem.files
-
     def from_broker(self) -> TlsEngine:
         """Return the TLS engine of a connection that another broker has opened."""
-        return TlsEngine(self._current().accepting, check_peer=_check(self._cluster_id, None))
+        return TlsEngine(
+            self._watched.current().accepting, check_peer=_check(self._cluster_id, None)
+        )
 
     def to_broker(self, node_id: int | None) -> TlsEngine:
         """Return the TLS engine of a connection to a broker. `node_id` is None if the id of the
         broker is not known."""
-        return _to_broker(self._current().dialling, self._cluster_id, node_id)
+        return _to_broker(self._watched.current().dialling, self._cluster_id, node_id)
 
     def problems(self) -> list[Problem]:
         """Return the problems of the broker's own files. Read them again if they have changed."""
-        contexts = self._current()
-        found = [self._fault] if self._fault else []
+        contexts = self._watched.current()
+        found = []
+        if (fault := self._watched.fault) is not None:
+            found.append(f"the new certificate of this broker is not used: {fault}")
         if contexts.ends_at_s <= time.time():
             found.append(
                 f"the certificate of this broker, {self.files.certificate}, ended on "
@@ -79,30 +81,19 @@ class LinkCertificates:
             )
         return [Problem(PROBLEM, text) for text in found]
 
-    def _current(self) -> LinkContexts:
-        """Return the contexts for a new connection. Read the files again if they have changed."""
-        stamp = self._pem.stamp()
-        if stamp != self._stamp:
-            # Keep the stamp even if the files are wrong, so that each version is read and reported
-            # once.
-            self._stamp = stamp
-            try:
-                self._contexts = checked_contexts(self._pem, self._cluster_id, self._node_id)
-            except WrongCertificate as error:
-                self._fault = f"the new certificate of this broker is not used: {error}"
-                logger.error(
-                    "the new certificate for links between brokers is invalid; the broker keeps "
-                    "using the old one",
-                    extra=fields(reason=error),
-                )
-            else:
-                self._fault = ""
-                logger.info(
-                    "the certificate for links between brokers was replaced; new connections use "
-                    "the new one",
-                    extra=fields(certificate=self.files.certificate),
-                )
-        return self._contexts
+    def _tell(self, error: Exception | None) -> None:
+        if error is None:
+            logger.info(
+                "the certificate for links between brokers was replaced; new connections use the "
+                "new one",
+                extra=fields(certificate=self.files.certificate),
+            )
+        else:
+            logger.error(
+                "the new certificate for links between brokers is invalid; the broker keeps using "
+                "the old one",
+                extra=fields(reason=error),
+            )
 
 
 def checked_contexts(pem: PemFiles, cluster_id: str, node_id: int) -> LinkContexts:

@@ -1,4 +1,4 @@
-"""A certificate, its key and its CA: reads the files, notices new versions, and makes TLS contexts.
+"""A certificate, its key and its CA: reads the files and makes TLS contexts.
 
 This module needs only `ssl`, because a broker should load no larger library. `certificates` uses it
 for the listeners of clients, and `link_certificates` for the connections between brokers.
@@ -16,12 +16,6 @@ from broker.settings import Fault
 PEM_BYTES_MAX = 1 << 20
 
 REPLACE = "a certificate that is valid now; `millrace cert renew` makes one"
-
-Stamp = tuple[tuple[int, ...], ...]
-"""The device, inode, size and times of each file, by which versions of the files are distinguished.
-
-A missing file has an empty tuple.
-"""
 
 
 class WrongCertificate(Exception):
@@ -41,10 +35,11 @@ class PemFiles:
         self.private_key = f"{section}.key"
         self.ca_key = f"{section}.ca"
 
-    def stamp(self) -> Stamp:
-        """Return the versions of the files that are on the disk now."""
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files."""
         files = self.files
-        return tuple(_version(path) for path in (files.certificate, files.key, files.ca) if path)
+        return tuple(path for path in (files.certificate, files.key, files.ca) if path)
 
     def context(self, protocol: int) -> ssl.SSLContext:
         """Return a context with the certificate and its key. Raises WrongCertificate, or OSError if
@@ -129,15 +124,6 @@ def try_handshake(asking: TlsEngine, answering: TlsEngine) -> None:
                 one.handshake()
             if one.has_sealed:
                 other.feed(memoryview(one.take_sealed()))
-
-
-def _version(path: str) -> tuple[int, ...]:
-    try:
-        one = Path(path).stat()
-    except OSError:
-        return ()
-    # The time of the last change also rises when the mode or the owner changes.
-    return (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
 
 
 class _Encrypted(Exception):

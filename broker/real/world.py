@@ -125,9 +125,11 @@ class LoopWorld:
 
     def link_problems(self) -> list[Problem]:
         """Return the problems of connections between brokers: refused ones, host names that cannot
-        be resolved, and this broker's own certificate."""
+        be resolved, and this broker's own certificate. Return those of the certificate for clients
+        too."""
+        shown = [] if self._certificates is None else self._certificates.problems()
         own = [] if self._links is None else self._links.problems()
-        return [*own, *self._refusals.problems()]
+        return [*shown, *own, *self._refusals.problems()]
 
     def look_up(self, host: str) -> None:
         """Resolve a name and cache the answer."""

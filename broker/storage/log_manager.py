@@ -182,8 +182,9 @@ class LogManager:
             if folder_name(topic_partition)[:DELETE_STEM_MAX] in stems:
                 continue
             self.offline[topic_partition] = (
-                f"{self._folder}/{folder_name(topic_partition)} is missing, but everything below "
-                f"offset {point} was on the disk; put it back, or delete the topic"
+                f"the folder {self._folder}/{folder_name(topic_partition)} is missing, but its "
+                f"records up to offset {point} had been synced to the disk; put the folder back, "
+                "or delete the topic"
             )
 
     def create(

@@ -91,7 +91,10 @@ class NodeCheckpoints:
         try:
             return checkpoint.decode_offsets(self._disk.read_all(path))
         except ValueError as error:
-            reason = f"not a checkpoint ({error}); remove this file to have every batch checked"
+            reason = (
+                f"the file is not a valid checkpoint ({error}); remove it, and the next start"
+                " checks every batch"
+            )
             raise CorruptionError(path, 0, reason) from error
 
     def read_epochs(self, folder: str) -> list[tuple[int, int]] | None:

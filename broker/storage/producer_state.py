@@ -151,7 +151,7 @@ class ProducerStateManager:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
-                f"{producer_epoch}, whose refused batch has not been sent again",
+                f"epoch {producer_epoch}, whose refused batch has not been sent again",
             )
         if producer_epoch == header.producer_epoch and sequence != header.base_sequence:
             raise self._gap(header, sequence)
@@ -197,7 +197,8 @@ class ProducerStateManager:
             )
         if header.producer_epoch > self.producers[header.producer_id].producer_epoch:
             raise ApiError(
-                ErrorCode.INVALID_TXN_STATE, "the transaction of an older epoch has not ended yet"
+                ErrorCode.INVALID_TXN_STATE,
+                "the transaction of an older epoch of this producer has not ended yet",
             )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:

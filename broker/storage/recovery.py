@@ -147,8 +147,8 @@ class _Loading:
             raise CorruptionError(
                 self.folder,
                 self.segments[-1].size_bytes,
-                f"the log ends at offset {self.expected}, but everything below "
-                f"{max(rules.recovery_point, log_start_offset)} was on the disk",
+                f"the log ends at offset {self.expected}, but its records up to offset "
+                f"{max(rules.recovery_point, log_start_offset)} had been synced to the disk",
             )
         bases = [segment.base_offset for segment in self.segments]
         remove_stray_snapshots(self.disk, self.folder, bases, self.expected)
@@ -195,7 +195,7 @@ class _Loading:
         base_offset = self.rules.log_start_offset
         if (self.rules.recovery_point or base_offset) and not self._start_may_be_lost:
             raise CorruptionError(
-                self.folder, 0, "the folder has no segments, but the log had durable records"
+                self.folder, 0, "the folder has no segments, but the log had synced records"
             )
         self._new_segment(base_offset)
         return [base_offset]

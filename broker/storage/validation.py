@@ -214,9 +214,8 @@ def look_at_once(
 ) -> CheckedRecords:
     """Check the records of a small batch in one step.
 
-    Raises ApiError for every batch that cannot be accepted in this way: a large one, an invalid
-    one, and one that the topic stores in another codec. The header need not have been checked
-    before.
+    Raises ApiError if the batch is large, if it is invalid, or if the topic stores batches in
+    another codec. The caller need not have checked the header.
     """
     if len(batch) > AT_ONCE_BYTES_MAX or must_repack(header, config):
         raise ApiError(ErrorCode.INVALID_RECORD, "the batch cannot be checked at once")

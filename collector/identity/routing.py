@@ -77,11 +77,17 @@ class Routes:
         words = next((found for found in matches if found is not None), None)
         if words is None:
             return Route(
-                "", f"no glob of its input matches its path, so {section.topic!r} gives no topic"
+                "",
+                "no path of the input matches the file, so the wildcards of the topic"
+                f" {section.topic!r} have no value",
             )
         for place in way.template.places:
             if not words[place - 1]:
-                return Route("", f"in its path {{{place}}} of {section.topic!r} is empty")
+                return Route(
+                    "",
+                    f"the wildcard {{{place}}} of the topic {section.topic!r} matches no character"
+                    " of the file's path, so the topic has no name",
+                )
         topic = way.template.filled(words)
         try:
             check_input_topic(topic)
@@ -92,8 +98,9 @@ class Routes:
             if len(made) >= section.max_topics:
                 return Route(
                     "",
-                    f"its topic {topic!r} is not created, because {section.topic!r} already has"
-                    f" max_topics ({section.max_topics}) topics: raise max_topics",
+                    f"its topic {topic!r} is not created, because the input with topic"
+                    f" {section.topic!r} already has {section.max_topics} topics (max_topics):"
+                    " raise max_topics",
                 )
             self._in_use.add(topic)
             made.add(topic)

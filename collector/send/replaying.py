@@ -120,21 +120,21 @@ def letter_of(
 def repaired(letter: Letter, repair: Repair) -> bytes:
     """Return the line that replaces a dead letter. Raises Unrepairable if there is none."""
     if letter.topic is None:
-        raise Unrepairable("the letter does not name the topic of its line")
+        raise Unrepairable("the dead letter does not name the topic of its line")
     edited = None if repair.edits is None else repair.edits.get(letter.place)
     if edited is not None:
         return edited
     if not letter.is_whole and not repair.with_cut:
         raise Unrepairable(
-            f"only {len(letter.value)} of the {letter.length} bytes of its line were kept: use"
-            " --cut to put these back, or --stdin to put back a line of your own"
+            f"the dead letter has only {len(letter.value)} of the {letter.length} bytes of its"
+            " line: use --cut to send these, or --stdin to send a line of your own"
         )
     if repair.decode is None:
         return letter.value
     try:
         return letter.value.decode(repair.decode).encode()
     except UnicodeError as error:
-        raise Unrepairable(f"the letter is not {repair.decode}: {error}") from error
+        raise Unrepairable(f"the dead letter is not valid {repair.decode}: {error}") from error
 
 
 def first_bytes(value: bytes) -> str:

@@ -132,7 +132,8 @@ class Operator:
                     await cluster.close()
         except TimeoutError as error:
             raise OperationFailed(
-                f"no answer within {TIMEOUT_S:.0f} s: the change may have been made"
+                f"the cluster has not answered within {TIMEOUT_S:.0f} s: check whether the change"
+                " was made"
             ) from error
         except FAILURES as error:
             raise OperationFailed(say(error)) from error

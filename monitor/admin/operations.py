@@ -235,14 +235,16 @@ def resetting(order: ResetOffsets, standing: GroupStanding, stream_group: str) -
     refusal = standing.fault
     if order.group_id == stream_group:
         refusal = (
-            "the stream continues at the offsets in its own ledger; this group only reports them:"
-            " use `millrace stream recount` to count lines again"
+            "the stream continues at the offsets that it stores with its counts, and this group"
+            " only shows them: use `millrace stream recount` to count lines again"
         )
     elif (why := why_it_stays(order.group_id, standing.state)) is not None:
         shown = ", ".join(standing.members[:5]) or "not named"
-        refusal = f"{why} Its members: {shown}. Stop them first; each would commit over it."
+        refusal = (
+            f"{why} Stop its members first, because each would overwrite the offsets: {shown}."
+        )
     elif refusal is None and not standing.bounds:
-        refusal = f"the group {order.group_id!r} has committed nothing; name the topics"
+        refusal = f"the group {order.group_id!r} has no committed offset; name the topics"
     if refusal is not None:
         return Plan(order, says, refusal=refusal, basis=basis)
     notes: list[str] = []

@@ -58,7 +58,7 @@ class Door:
         network = (network_of(address),)
         if wait_ms := self._wrong.wait_ms(network, now_ms):
             seconds = -(-wait_ms // 1_000)
-            raise Refused(f"wrong tokens came from your address: try again in {seconds} s")
+            raise Refused(f"your address has sent wrong tokens: try again in {seconds} s")
         # Compare in constant time, so that the duration of the comparison reveals nothing about the
         # token.
         if self._token is None or not hmac.compare_digest(token.strip().encode(), self._token):
@@ -67,7 +67,7 @@ class Door:
         self._wrong.forget(network)
         name = who.strip()
         if not name or len(name) > WHO_CHARS_MAX or not name.isprintable():
-            raise Refused(f"a name of at most {WHO_CHARS_MAX} characters is needed for the log")
+            raise Refused(f"give a name of at most {WHO_CHARS_MAX} characters, for the log")
         return self._keep(Session(self._draw(), self._draw(), name, now_ms), now_ms)
 
     def admit(self, key: str, form_secret: str, who: str, now_ms: int) -> Session:

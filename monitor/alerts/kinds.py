@@ -102,7 +102,7 @@ def _lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
         # but not close one.
         is_bound = CellState.END_UNKNOWN in states_of(group.cells)
         value = _at_least(rule, value, is_bound=is_bound)
-        text = f"{render.lag_sum(group.total)} offsets wait before {group.group_id}"
+        text = f"group {group.group_id} lags {render.lag_sum(group.total)} offsets"
         found.append(Observed(group.group_id, value, text, group_href(group.group_id)))
     return found
 
@@ -118,7 +118,9 @@ def _time_lag(rule: Rule, snapshot: Snapshot) -> list[Observed] | None:
         worst = worst_time_lag(lag for state, lag in lags if state not in AGELESS)
         value = None if worst.age_ms is None else float(worst.age_ms)
         value = _at_least(rule, value, is_bound=worst.bound is Bound.AT_LEAST)
-        text = f"what {group.group_id} has not read is up to {render.age(worst)} old"
+        text = (
+            f"the oldest record that group {group.group_id} has not read is {render.age(worst)} old"
+        )
         found.append(Observed(group.group_id, value, text, group_href(group.group_id)))
     return found
 
@@ -188,17 +190,17 @@ KINDS: Mapping[Kind, KindOf] = {
         "a part does not answer", _part_down, 'millrace_part_up{{part=~"{of}"}} == 0'
     ),
     Kind.PART_STUCK: KindOf(
-        "a part has work and finishes none",
+        "a part has work but makes no progress",
         _part_stuck,
         'millrace_part_stuck_seconds{{part=~"{of}"}} > 0',
     ),
     Kind.LAG: KindOf(
-        "offsets wait before a group",
+        "a group lags by too many offsets",
         _lag,
         'sum by (group) (millrace_group_lag_offsets{{group=~"{of}"}}) > {limit}',
     ),
     Kind.TIME_LAG: KindOf(
-        "the oldest unread of a group is old",
+        "the oldest unread record of a group is too old",
         _time_lag,
         'max by (group) (millrace_group_lag_seconds{{group=~"{of}"}}) > {limit}',
     ),
@@ -211,7 +213,9 @@ KINDS: Mapping[Kind, KindOf] = {
         "many lines do not parse", _unparsed_share, "millrace_unparsed_share > {limit}"
     ),
     Kind.FILE_STUCK: KindOf(
-        "a file is not read on", _file_stuck, 'millrace_file_stuck_seconds{{path=~"{of}"}} > 0'
+        "a file has unread lines and is not read",
+        _file_stuck,
+        'millrace_file_stuck_seconds{{path=~"{of}"}} > 0',
     ),
     Kind.MOVE_STANDS: KindOf(
         "reassignments of a topic do not advance",
@@ -237,7 +241,7 @@ KINDS: Mapping[Kind, KindOf] = {
         "the quorum has two voters", cluster_kinds.two_voters, "millrace_quorum_voters == 2"
     ),
     Kind.LEVEL_NOT_FINALISED: KindOf(
-        "the brokers support a later level than the cluster's",
+        "all brokers support a later metadata.version than the cluster uses",
         cluster_kinds.level_not_finalised,
         "millrace_level_behind_seconds > {limit}",
     ),

@@ -46,7 +46,7 @@ def body_of(digest: Digest, page: str, cluster: str) -> Body:
 
 def trial_body(now_ms: int, page: str, cluster: str, rules: Sequence[str]) -> Body:
     """Return the body that `alerts test` sends: a real message's fields without an alert."""
-    text = f"This is a test of Millrace's alerts; its rules are {', '.join(rules) or 'none'}."
+    text = f"This is a test of the alerts of Millrace. The rules are {', '.join(rules) or 'none'}."
     return {
         "schema": SCHEMA,
         "ts": render.clock(now_ms),

@@ -126,7 +126,7 @@ def _rule(one: RuleStanding) -> RuleView:
     elif one.unknown and one.worst is None:
         level, state = "unknown", "not known"
     elif not one.subjects and rule.kind not in SUBJECTS_WITH_FAULTS:
-        level, state = "idle", "concerns nothing"
+        level, state = "idle", "nothing to watch"
     now = "–" if rule.unit is Unit.FLAG or one.worst is None else shown(rule.unit, one.worst)
     assert level in GLYPHS, "the page has a sign for it"
     return RuleView(

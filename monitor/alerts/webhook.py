@@ -97,9 +97,9 @@ class Webhook:
         limit = f"{self._timeout_s:g} s (monitor.alerts.timeout)"
         if exchange.is_sent:
             return WebhookUnanswered(
-                f"{self.host} gives no answer: timed out after {limit}; it may have the message"
+                f"{self.host} gives no answer within {limit}; it can have received the message"
             )
-        return WebhookFailed(f"{self.host} gives no answer: no connection within {limit}")
+        return WebhookFailed(f"{self.host} accepts no connection within {limit}")
 
 
 class _Exchange:

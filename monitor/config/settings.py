@@ -318,7 +318,7 @@ class MonitorSettings(MonitorUpdate):
     """The certificate of the page; None if the page is served in the clear."""
 
     names: tuple[str, ...] = ()
-    """The names in the certificate, beside the loopback's."""
+    """The names that browsers dial, which the certificate must have."""
 
     own_socket: Path | None = None
     """The path of the socket on which the mill's own commands reach the monitor if the page needs a

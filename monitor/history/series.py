@@ -155,7 +155,7 @@ def _part_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
         if part.stuck is not None and old.stuck is None:
             yield "part", f"{part.name} {part.stuck.text(now.taken_at_ms)}", True
         elif part.stuck is None and old.stuck is not None:
-            yield "part", f"{part.name} finishes work again", True
+            yield "part", f"{part.name} makes progress again", True
         yield from (
             ("part", f"{part.name}: {text}", False)
             for text in part.problems
@@ -179,9 +179,11 @@ def _broker_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
             )
             shrunk += len(part.in_sync_replicas) < len(old.in_sync_replicas)
     if moved:
-        yield "leader", f"{render.counted(moved, 'partition')} with another leader", True
+        has = "has" if moved == 1 else "have"
+        yield "leader", f"{render.counted(moved, 'partition')} {has} another leader", True
     if shrunk:
-        yield "isr", f"{render.counted(shrunk, 'partition')} with an in-sync replica less", True
+        lost = "lost" if shrunk == 1 else "each lost"
+        yield "isr", f"{render.counted(shrunk, 'partition')} {lost} an in-sync replica", True
     names = {topic.name for topic in before.topics}
     if before.kafka_at_ms is not None:
         for topic in now.topics:
@@ -207,7 +209,7 @@ def _standing_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
             yield "broker", f"broker {broker.node_id} {word}", True
     quorum, led = now.quorum, before.quorum
     if quorum is not None and led is not None and quorum.epoch > led.epoch:
-        yield "controller", f"broker {quorum.leader_id} has the controller", True
+        yield "controller", f"broker {quorum.leader_id} is the active controller", True
 
 
 def _file_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:

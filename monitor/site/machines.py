@@ -19,9 +19,16 @@ STREAMS_MAX = 200
 TROUBLED_MAX = 20  # the most collectors with trouble in the status
 READS = ["GET", "HEAD"]
 
+CertificateProblem = Callable[[int], str | None]
+"""A function that gets the present time in Unix milliseconds, and returns what is wrong with the
+page's certificate; None if all is well or the page has no certificate."""
 
-def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
-    """Return the problems for `/status`: silent sources, stuck parts, history and webhook."""
+
+def problems_of(
+    sampler: Sampler, certificate_problem: CertificateProblem, now_ms: int
+) -> tuple[Problem, ...]:
+    """Return the problems for `/status`: silent sources, stuck parts, history, webhook, and the
+    page's certificate."""
     snapshot, recorder, notifier = sampler.snapshot, sampler.recorder, sampler.notifier
     found = []
     if snapshot is not None:
@@ -36,6 +43,8 @@ def problems_of(sampler: Sampler) -> tuple[Problem, ...]:
         found.append(Problem("history", history))
     if notifier is not None and notifier.problem is not None:
         found.append(Problem("alerts", notifier.problem))
+    if (text := certificate_problem(now_ms)) is not None:
+        found.append(Problem("certificate", text))
     return tuple(found)
 
 
@@ -79,6 +88,7 @@ def machine_routes(
     part: str,
     started_at_ms: int,
     clock_ms: Callable[[], int],
+    certificate_problem: CertificateProblem,
 ) -> APIRouter:
     """Return the routes `/healthz`, `/status`, `/metrics`, and `/events`, which sends one event for
     each snapshot.
@@ -88,7 +98,7 @@ def machine_routes(
 
     def status() -> PartStatus:
         snapshot = sampler.snapshot
-        problems = problems_of(sampler)
+        problems = problems_of(sampler, certificate_problem, clock_ms())
         state = PartState.STARTING
         if snapshot is not None:
             state = PartState.DEGRADED if problems else PartState.RUNNING

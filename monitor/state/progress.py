@@ -43,7 +43,7 @@ class Stuck:
 
     def text(self, now_ms: int) -> str:
         """Return one sentence for people."""
-        return f"has finished nothing for {(now_ms - self.since_ms) // 1000} s; {self.over}"
+        return f"has made no progress for {(now_ms - self.since_ms) // 1000} s; {self.over}"
 
 
 @dataclass(slots=True)

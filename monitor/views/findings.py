@@ -77,7 +77,7 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
         href = part_page(part.name)
         name = render.part_title(part.name)
         if word == "failed":
-            said = f"It said: {part.words}" if part.words else (part.error or "")
+            said = f"Its last message: {part.words}" if part.words else (part.error or "")
             yield Finding(
                 "bad", f"{part.name} failed", f"{name} has given up",
                 " and is not started again.", said, href,
@@ -94,7 +94,7 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
             since_s = render.duration(now_ms - part.stuck.since_ms)
             cause = "; ".join(part.problems) or (part.words or "")
             yield Finding(
-                "bad", f"{part.name} stuck", f"{name} has finished nothing for {since_s}",
+                "bad", f"{part.name} stuck", f"{name} has made no progress for {since_s}",
                 f"; {part.stuck.over}.", cause, href,
             )  # fmt: skip
 
@@ -111,7 +111,7 @@ def _consequences(snapshot: Snapshot) -> str:
 def _last_seen(part: PartView, now_ms: int) -> str:
     if part.answered_at_ms is None:
         return "It has never answered"
-    return f"What is shown of it is {render.duration(now_ms - part.answered_at_ms)} old"
+    return f"The page shows its state of {render.duration(now_ms - part.answered_at_ms)} ago"
 
 
 def _brokers(snapshot: Snapshot) -> Iterator[Finding]:
@@ -157,8 +157,8 @@ def _brokers(snapshot: Snapshot) -> Iterator[Finding]:
         elif broker.fenced and f"broker-{broker.node_id}" not in own:
             yield Finding(
                 "warn", f"broker {broker.node_id} fenced",
-                f"Broker {broker.node_id} answers, and is out of service",
-                ": it leads no partition and is in sync nowhere.", "", "/brokers",
+                f"Broker {broker.node_id} answers, but is out of service",
+                ": it leads no partition, and none of its replicas is in sync.", "", "/brokers",
             )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def _alerts(snapshot: Snapshot) -> Iterator[Finding]:
         if one.kind not in SAID_ANYWAY:
             level = "bad" if one.kind is Kind.DISK_FREE else "warn"
             lead = one.text[:1].upper() + one.text[1:]
-            since = f"The alert {one.rule} is open since {_clock(one.opened_at_ms)}."
+            since = f"The alert {one.rule} has been open since {_clock(one.opened_at_ms)}."
             yield Finding(level, f"alert {one.rule}", lead, ".", since, one.page)
 
 
@@ -197,14 +197,14 @@ def _stream_lag(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:
     if stream is not None and stream.stuck is not None:
         return
     age_ms = group.time_lag.age_ms
-    lead = f"{render.number(group.total.lag)} lines wait before the stream"
+    lead = f"The stream lags {render.number(group.total.lag)} lines"
     if group.judged.status in BAD | WARN and group.eta_s is None:
         word = render.status_word(group.judged.status)
         text = f", the oldest {render.age(group.time_lag)}."
         yield Finding("warn", word, lead, text, group.judged.reason, "/stream")
     elif age_ms is not None and age_ms > CATCHING_UP_MS:
         eta = render.eta(group)
-        more = f" Caught up in about {eta}." if group.eta_s is not None else f" It is {eta}."
+        more = f" It catches up in about {eta}." if group.eta_s is not None else f" It is {eta}."
         text = f", the oldest {render.age(group.time_lag)}.{more}"
         yield Finding("warn", "catching up", lead, text, "", "/stream")
 
@@ -238,7 +238,7 @@ def _groups(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:
             where = _worst_cells(group)
             yield Finding(
                 level, group.group_id, f"{group.group_id}: {where} {_is(group)}",
-                f"; {render.number(group.total.lag)} wait.", group.judged.reason, href,
+                f"; it lags {render.number(group.total.lag)} records.", group.judged.reason, href,
             )  # fmt: skip
 
 
@@ -248,8 +248,8 @@ def _disks(snapshot: Snapshot) -> Iterator[Finding]:
         if filling is not None and days is not None and days < DAYS_WARNING:
             yield Finding(
                 "warn", "disk fills", f"The disk of {disk.name} is full in {days:.1f} days",
-                f" like the last {filling.reach_ms / DAY_MS:.1f}.",
-                f"{render.size(filling.bytes_a_day)} a day,"
+                f" at the pace of the last {filling.reach_ms / DAY_MS:.1f} days.",
+                f"{render.size(filling.bytes_a_day)} a day are written,"
                 f" {render.size(disk.free_bytes)} of {render.size(disk.size_bytes)} are free.",
                 "/#parts",
             )  # fmt: skip
@@ -263,8 +263,8 @@ def _notices(snapshot: Snapshot) -> Iterator[Finding]:
         cells = sum(one["cells"] for one in notices)
         yield Finding(
             "warn", "deletion ahead", f"MySQL will delete {render.number(cells)} cells",
-            f" of windows that are older than keep, from {render.clock(first)} on.",
-            "keep: {mysql: forever} keeps them.", "/stream",
+            f" of windows that are older than `keep` allows, from {render.clock(first)} on.",
+            "`keep: {mysql: forever}` of the metric keeps them.", "/stream",
         )  # fmt: skip
 
 
@@ -287,7 +287,7 @@ def _well(snapshot: Snapshot, inputs: Sequence[tuple[Sequence[str], str]]) -> Fi
         return Finding(
             "idle", "waiting for lines", "The mill is ready.",
             f" Drop a log file into {folder}, or run ./millrace demo.",
-            f"Read are {paths}." if paths else "", "/collector",
+            f"The collector reads {paths}." if paths else "", "/collector",
         )  # fmt: skip
     partitions = sum(len(topic.partitions) for topic in snapshot.topics)
     keep_up = sum(1 for group in snapshot.groups if group.total.known)

@@ -352,7 +352,7 @@ class Scrubber:
         self._logged += 1
         if self._logged <= LOGGED_PER_TEND:
             logger.warning(
-                "Redis differed from the truth, so %s is written again: %s",
+                "Redis differed from the stored counts, so %s is written again: %s",
                 write.latest if check.mended == ["latest"] else write.key,
                 ", ".join(check.mended),
             )

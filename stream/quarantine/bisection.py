@@ -152,7 +152,7 @@ class Bisection:
         if search.offsets_passed is not None:
             self._size.passed(search.offsets_passed)
             logger.warning(
-                "memory is short, so batches are counted in parts",
+                "Spark's memory is not enough for whole batches, so they are counted in parts",
                 extra=fields(offsets=self._size.offsets_max),
             )
         elif offsets_max is not None:
@@ -236,9 +236,9 @@ def places(ranges: Sequence[OffsetRange]) -> str:
 def _sentence(
     ranges: Sequence[OffsetRange], failure: PartFailure, left: int, poison: Sequence[PoisonLine]
 ) -> str:
-    text = f"a line cannot be counted ({failure.name}) of {places(ranges)}"
+    text = f"one of these lines cannot be counted ({failure.name}): {places(ranges)}"
     if left:
-        text += f": looking for it, {left:,} offsets left"
+        text += f"; the stream searches for the line, {left:,} offsets are left"
     if not poison:
         return text
     last = poison[-1]
@@ -246,7 +246,7 @@ def _sentence(
         f"{last.file}: the line at {last.topic}, partition {last.partition}, offset {last.offset}"
         f" cannot be counted and is set aside: {last.why}"
         + (f" ({len(poison):,} such lines so far)" if len(poison) > 1 else "")
-        + (f"; {left:,} offsets left to look at" if left else "")
+        + (f"; the stream searches for more such lines, {left:,} offsets are left" if left else "")
     )
 
 

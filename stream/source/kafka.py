@@ -209,13 +209,16 @@ def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str
     for (topic, partition), offset in sorted(wanted.items()):
         start = held.starts.get((topic, partition))
         end = held.ends.get((topic, partition))
-        where = f"{topic}-{partition} is counted up to {offset}"
+        where = f"{topic}-{partition} is counted up to offset {offset}"
         if start is None or end is None:
             return f"{where}, but the topic no longer has this partition: was it created again?"
         if offset > end >= 0:
-            return f"{where}, but the broker has it only up to {end}: was the topic created again?"
+            return (
+                f"{where}, but the broker has it only up to offset {end}: was the topic created"
+                " again?"
+            )
         if 0 <= offset < start:
-            return f"{where}, but its lines below {start} are deleted: the retention passed them"
+            return f"{where}, but retention has deleted its lines below offset {start}"
     return None
 
 

@@ -44,7 +44,7 @@ def test_a_broken_checkpoint_is_named_with_its_remedy(tmp_path: Path, name: str)
     broker = with_records(tmp_path)
     path = broker.log_dir / name
     path.write_bytes(b"\xff\0 no checkpoint")
-    with pytest.raises(SystemExit, match=rf"{name}.*remove this file"):
+    with pytest.raises(SystemExit, match=rf"{name}.*is not a valid checkpoint"):
         broker.start()
     path.unlink()
     with broker, WireClient(broker.bootstrap) as client:

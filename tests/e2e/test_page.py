@@ -383,7 +383,7 @@ def test_an_order_is_planned_confirmed_and_kept(
         chrome.get(site.url + "/admin/reset-offsets?group=team%2Fbilling%20export")
         chrome.find_element("id", "f-to").send_keys("start")
         send(chrome)
-        assert "Its members: export-1 at 10.0.7.21" in main_text(chrome)
+        assert "overwrite the offsets: export-1 at 10.0.7.21" in main_text(chrome)
         chrome.get(site.url + "/admin")
         assert "Deletes records of logs.access for good, 3 changes: done" in main_text(chrome)
         if has_scripts:

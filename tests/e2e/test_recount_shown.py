@@ -133,7 +133,7 @@ def test_it_says_how_far_it_is_and_goes_on_without_who_watches(
         watching.wait()
     assert watching.returncode == Exit.INTERRUPTED
     assert (out, "Traceback" in err) == ("", False)
-    assert "the stream continues to recount; the same command shows its progress" in err
+    assert "the stream continues to recount; run the same command again to follow it" in err
 
     again = recount(tmp_path)
     out, err = again.communicate(timeout=DEADLINE_S)

@@ -200,7 +200,10 @@ def test_a_broker_that_is_needed_is_stopped_by_force_alone(mill: TempMill) -> No
         assert refused.code == 3
         assert f"broker-2 was not {done}: without it" in refused.err
         assert "needed-0" in refused.err
-        assert "broker-3 is away: start that first, or use --force" in refused.err
+        assert (
+            "broker-3 does not run; run `./millrace start broker-3` first, or add --force"
+            in refused.err
+        )
     assert mill.status()["broker-2"]["pid"] == before
     assert mill.run("restart", "broker-2", "--force").code == 0
     assert mill.status()["broker-2"]["pid"] != before
@@ -222,5 +225,7 @@ def test_brokers_are_stopped_one_after_the_other(mill: TempMill) -> None:
     mill.write_config(brokers_only("1"))
     refused = mill.run("up")
     assert refused.code == 1
-    assert "three brokers cannot shrink to one: set cluster.brokers: 3" in refused.err
+    assert (
+        "a cluster of three brokers cannot become one broker: set cluster.brokers: 3" in refused.err
+    )
     mill.write_config(brokers_only("3"))

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
 from appliance.mill.authority import KeyPair, LeafRequest, new_authority, new_leaf
 from broker.config import TlsFiles
 
@@ -70,6 +76,47 @@ def new_test_authority(folder: Path, cluster_id: str = CLUSTER_ID) -> TestAuthor
     made = TestAuthority(folder, pair, cluster_id)
     made.file.write_bytes(pair.certificate)
     return made
+
+
+@dataclass(frozen=True)
+class PublicCertificate:
+    """A certificate as a public CA makes it: signed by an intermediate CA, without the names of the
+    loopback."""
+
+    root: bytes
+    """The certificate of the root CA, which alone clients know."""
+    intermediate: bytes
+    leaf: bytes
+    key: bytes
+
+
+def public_certificate(*names: str, days: int = 90, age_days: int = 0) -> PublicCertificate:
+    """Return a certificate for these names, which is valid for `days`, `age_days` of them gone."""
+    begin = datetime.now(UTC) - timedelta(days=age_days)
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(3)]
+    subjects = [
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        for name in ("A Public Root", "A Public Intermediate", names[0])
+    ]
+    made = []
+    for place, subject in enumerate(subjects):
+        signer, is_ca = max(place - 1, 0), place < 2
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subjects[signer])
+            .public_key(keys[place].public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begin)
+            .not_valid_after(begin + timedelta(days=days if place == 2 else 4_000))
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        )
+        if not is_ca:
+            shown = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+            builder = builder.add_extension(shown, critical=False)
+        made.append(builder.sign(keys[signer], SHA256()).public_bytes(Encoding.PEM))
+    key = keys[2].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return PublicCertificate(*made, key)
 
 
 def one_sided_leaf(authority: TestAuthority, usage: str) -> KeyPair:

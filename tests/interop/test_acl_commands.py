@@ -104,7 +104,7 @@ def test_an_acl_from_its_creation_to_its_end(commands: Commands) -> None:
     assert "allowed: because of this ACL" in commands.acl("explain", "web", "write", "topic:logs.x")
     assert "denied: no ACL allows it" in commands.acl("explain", "web", "alter", "cluster")
     assert "allowed: a super user" in commands.acl("explain", "shop", "alter", "cluster")
-    assert "without a terminal this needs --yes" in commands.acl("remove", "web", code=2)
+    assert "no terminal to ask for confirmation: add --yes" in commands.acl("remove", "web", code=2)
     assert "1 ACLs of user web are removed" in commands.acl("remove", "web", "read", "--yes")
     assert "has none of these ACLs" in commands.acl("remove", "web", "read", "--yes", code=4)
 
@@ -113,7 +113,7 @@ def test_an_acl_from_its_creation_to_its_end(commands: Commands) -> None:
     ("words", "said"),
     [
         (("allow", "web", "read", "--topic", "logs.*"), "use --topic logs. --prefixed"),
-        (("allow", "web", "read", "--topic", "*", "--prefixed"), "only without --prefixed"),
+        (("allow", "web", "read", "--topic", "*", "--prefixed"), "so leave out --prefixed"),
         (("allow", "web", "read", "--topic", ""), "the name is empty"),
         (("allow", "web", "reed", "--topic", "logs"), "found operation 'reed', expected one of"),
         (("allow", "web", "read"), "found no resource, expected --topic"),

@@ -155,7 +155,7 @@ def test_a_file_is_forgotten_or_read_again_by_hand(broker: BrokerProcess, tmp_pa
     assert sorted(reader.values(3)) == [b"a", b"a", b"b"]
     (collector.home / "watched/text/b.log").unlink()
     (refused,) = order("--again", "b.log", "--execute")["files"]
-    assert "it is gone" in refused["refusal"]
+    assert "the file is gone" in refused["refusal"]
     (forgotten,) = order("--forget", "b.log", "--execute")["files"]
     assert forgotten["refusal"] is None
     assert order("--forget", "b.log")["files"] == []
@@ -194,7 +194,7 @@ def test_brokers_that_are_away_are_told_with_the_moment_since_when(
         after_ms = time.time_ns() // 1_000_000
         first_ms = since_ms()
         assert before_ms - 1_000 < first_ms < after_ms
-        wait_until(lambda: "not ended yet" in told(), 30, "what was tried")
+        wait_until(lambda: "not ended the transaction yet" in told(), 30, "what was tried")
         assert since_ms() == first_ms
         broker.start()
         reader = TopicReader(broker.bootstrap, "t")
@@ -206,7 +206,7 @@ def test_brokers_that_are_away_are_told_with_the_moment_since_when(
     late.spawn()
     collector = late
     try:
-        wait_until(lambda: "not reached since" in told(), 30, "the problem at the start")
+        wait_until(lambda: "answers since" in told(), 30, "the problem at the start")
         assert since_ms() >= after_ms - 1_000
     finally:
         late.kill9()

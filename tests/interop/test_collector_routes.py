@@ -130,7 +130,7 @@ def test_files_beyond_the_limit_wait_in_their_place_and_that_is_told(
     assert code == 1
     incomplete = json.loads(said.splitlines()[-1])["incomplete"]
     assert len(incomplete) == 2
-    assert all("already has max_topics (2) topics" in text for text in incomplete)
+    assert all("already has 2 topics (max_topics)" in text for text in incomplete)
     report = json.loads(collector.run("--check")[1])
     assert [text for text in report["problems"] if "max_topics" in text] == incomplete
     with collector:

@@ -65,7 +65,7 @@ def test_another_meaning_of_a_counted_metric_is_a_fault(
     assert code == Exit.USAGE
     [fault, count] = err
     assert ":5:" in fault, fault
-    assert "stream.metrics[1]: found another meaning of asked" in fault
+    assert "stream.metrics[1]: found the metric asked with another meaning" in fault
     assert "`./millrace stream forget asked`" in fault
     assert count == "millrace: 1 fault in the configuration"
 

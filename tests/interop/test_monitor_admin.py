@@ -181,7 +181,7 @@ def test_a_stopped_group_goes_on_elsewhere_and_a_running_one_is_refused(
     words = {"group": "billing", "topics": "", "to": "-5"}
     running = page.post("reset-offsets", words)
     assert "current state is Stable" in running
-    assert "Stop them first" in running
+    assert "Stop its members first" in running
     assert 'name="ticket"' not in running
     reader.close()
     assert committed(broker, "billing") == 12

@@ -221,10 +221,10 @@ def test_a_truth_set_back_is_resumed_from_and_no_newer_driver(
     sinks.open(worked.QUERY)
     sinks.apply(worked.BATCH_7)
     query(mysql_server, settings, "UPDATE sink_guard SET epoch = 1, batch_id = -1, seq = 0")
-    with pytest.raises(LedgerMismatch, match="was restored to query"):
+    with pytest.raises(LedgerMismatch, match="was restored: its writer is query"):
         sinks.apply(worked.BATCH_8)
     query(mysql_server, settings, "DELETE FROM sink_guard")
-    with pytest.raises(LedgerMismatch, match="was restored to query"):
+    with pytest.raises(LedgerMismatch, match="was restored: its writer is query"):
         sinks.apply(worked.BATCH_8)
     query(mysql_server, settings, "DROP TABLE ledger, window_cells, window_keys, sink_guard")
     with pytest.raises(LedgerMismatch, match="emptied"):

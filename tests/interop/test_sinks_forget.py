@@ -79,7 +79,7 @@ def test_the_tables_say_which_lines_a_metric_has_counted(
 
 def test_what_is_counted_cannot_be_forgotten(settings: SinksSettings, drive: Drive) -> None:
     drive(settings, OLD).apply(batch(0, "old"))
-    with pytest.raises(StillCounted, match="old is still counted: take it out"):
+    with pytest.raises(StillCounted, match="still counts old: take the metric out"):
         forget_metric(settings, "old")
     with pytest.raises(UnknownMetric, match="no metric 'elder' is stored; there are old"):
         forget_metric(settings, "elder")

@@ -45,7 +45,7 @@ def test_counts_of_another_version_are_refused_and_left_as_they_are(tmp_path: An
                 "Redis has counts of version 1, .*another server under sinks.redis",
             ),
             ("1", SchemaTooOld, "Redis has counts of version 1, .* reads version 2"),
-            ("3", SchemaTooNew, "version 3 and this program writes version 2"),
+            ("3", SchemaTooNew, "have version 3, but this version of millrace writes version 2"),
         ):
             client.delete("mill:state_version")
             if version is not None:

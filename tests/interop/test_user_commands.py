@@ -78,7 +78,8 @@ def test_a_user_from_its_creation_to_its_end(
     other = file_of(tmp_path, f"another {CANARY}")
     assert "have ended" in commands.user("password", "shop", "--password-file", other)
     assert reached(broker, authority, f"another {CANARY}", "shop") == 1
-    assert "without a terminal this needs --yes" in commands.user("remove", "shop", code=2)
+    refused = commands.user("remove", "shop", code=2)
+    assert "no terminal to ask for confirmation: add --yes" in refused
     commands.user("remove", "shop", "--yes")
     found = json.loads(commands.user("list", "--json"))
     assert (found["schema"], [one["user"] for one in found["data"]]) == ("users/1", ["root"])

@@ -60,7 +60,9 @@ def test_one_of_a_later_format_says_which_version_can_read_it() -> None:
     content = json.loads(encode(replace(MANIFEST, version="0.9.0")))
     content["format"] = FORMAT + 1
     content["what_we_do_not_know"] = True
-    with pytest.raises(BadBackup, match=r"of format 2, made by version 0\.9\.0; .* reads 1"):
+    with pytest.raises(
+        BadBackup, match=r"of format 2, made by millrace 0\.9\.0; expected format 1"
+    ):
         decode(json.dumps(content).encode())
 
 

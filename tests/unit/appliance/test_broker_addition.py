@@ -75,7 +75,7 @@ def test_a_removed_id_that_comes_back_gets_replicas_and_a_vote(
     code, out, err = add(desk, "4", "--voter", "--dry-run", "--json")
     assert code == 0
     assert [row["does"] for row in data(out)] == ["Uncordon", "GiveVote"]
-    assert "4 voters survive no more failures than 3" in err[0]
+    assert "4 voters tolerate no more failures than 3" in err[0]
     assert cluster.asked_for() == []
     cluster.refused_changes = 2
     code, _, err = add(desk, "4", "--voter", "--yes")

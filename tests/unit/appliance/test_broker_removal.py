@@ -56,8 +56,8 @@ def test_the_plan_is_shown_and_nothing_is_changed(cluster: FakeQuorum, desk: Des
         "Unregister",
     ]
     said = "\n".join(err)
-    assert "to be copied to broker 2: 1 replica, 1 MiB" in said
-    assert "to be copied to broker 4: 2 replicas, 2 MiB" in said
+    assert "will be copied to broker 2: 1 replica, 1 MiB" in said
+    assert "will be copied to broker 4: 2 replicas, 2 MiB" in said
     assert err[-1] == "nothing was changed"
     assert cluster.asked_for() == []
 
@@ -118,7 +118,7 @@ def test_a_command_that_was_killed_after_its_last_step_succeeds_again(
     file.write_text("cluster: {brokers: [1, 2, 4, 5]}\n")
     code, out, err = desk.run_here("broker", "remove", "5", "--yes")
     assert (code, out) == (0, [])
-    assert err[-1].startswith("broker 5 is not in the cluster: nothing is left to do there. Its")
+    assert err[-1].startswith("broker 5 is not in the cluster: nothing is left to do there. Take")
     code, _, err = desk.run_here("broker", "remove", "6", "--yes")
     assert code == Exit.NOT_FOUND, "the file does not list it either"
     assert "there is no broker 6; registered are 1, 2, 3, 4" in err[-1]
@@ -127,7 +127,7 @@ def test_a_command_that_was_killed_after_its_last_step_succeeds_again(
 def test_without_consent_nothing_is_changed(cluster: FakeQuorum, desk: Desk) -> None:
     code, _, err = remove(desk)
     assert code == Exit.USAGE
-    assert "without a terminal this needs --yes" in err[-1]
+    assert "no terminal to ask for confirmation: add --yes" in err[-1]
     assert cluster.asked_for() == []
 
 
@@ -211,19 +211,22 @@ def test_moves_are_taken_back(cluster: FakeQuorum, desk: Desk) -> None:
     cluster._move(cluster.partitions[min(cluster.partitions)], [2])
     code, _, err = remove(desk, "--abort", "--dry-run")
     assert (code, err[-1]) == (0, "nothing was changed")
-    assert "broker 3 gets new replicas again" in err
+    assert "broker 3 will get new replicas again" in err
     assert cluster.asked_for() == []
     code, out, err = remove(desk, "--abort", "--yes", "--json")
     assert code == 0, err
     assert [row["topic"] for row in data(out)] == ["logs", "logs", "other"]
-    assert err[-1] == "the removal of broker 3 is taken back"
+    assert err[-1] == "the removal of broker 3 is undone"
     assert [set(map(frozenset, rows)) for rows in before] == [
         set(map(frozenset, cluster.replicas(name))) for name in ("logs", "other")
     ]
     assert cluster.partitions[min(cluster.partitions)].adding == [2], "another move goes on"
     assert cluster.settings[CORDON] == {}
     code, _, err = remove(desk, "--abort", "--yes")
-    assert (code, err[-1]) == (0, "nothing to take back: broker 3 is not cordoned")
+    assert (code, err[-1]) == (
+        0,
+        "there is no removal to undo: broker 3 is not cordoned, and gets new replicas",
+    )
 
 
 @pytest.mark.parametrize(
@@ -265,6 +268,6 @@ def test_ctrl_c_ends_the_following_only(cluster: FakeQuorum, tmp_path: Path) -> 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == Exit.INTERRUPTED
-    assert "no longer following; moves that have begun go on" in err
-    assert "`./millrace broker remove 3 --abort` takes it back" in err
+    assert "moves that have begun go on" in err
+    assert "`./millrace broker remove 3 --abort` to undo it" in err
     assert all(3 not in one.replicas or one.removing == [3] for one in cluster.partitions.values())

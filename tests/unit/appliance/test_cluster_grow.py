@@ -48,8 +48,8 @@ def test_the_plan_is_shown_and_nothing_is_changed(cluster: FakeQuorum, desk: Des
         "RaiseMinIsr",
     ]
     assert err == [
-        "to be copied to broker 2: 5 replicas, 5 MiB",
-        "to be copied to broker 3: 5 replicas, 5 MiB",
+        "will be copied to broker 2: 5 replicas, 5 MiB",
+        "will be copied to broker 3: 5 replicas, 5 MiB",
         "nothing was changed",
     ]
     assert cluster.asked_for() == []
@@ -141,7 +141,7 @@ def test_in_containers_one_broker_cannot_have_more(
     monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
     code, _, err = desk.run_here("cluster", "grow", "--yes")
     assert code == Exit.CONDITION
-    assert "in containers it cannot have more yet" in err[-1]
+    assert "a mill in containers cannot have more brokers yet" in err[-1]
 
 
 def test_a_mill_of_one_broker_is_told_which_line_to_write(desk: Desk, tmp_path: Path) -> None:

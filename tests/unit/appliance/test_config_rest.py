@@ -104,7 +104,7 @@ def test_without_an_answer_the_other_faults_are_told(
     config(tmp_path, TEXT)
     code, _, err = run(monkeypatch, tmp_path, "config", "check")
     assert code == Exit.USAGE
-    assert any("the metrics without faults were not checked: no Java" in line for line in err)
+    assert any("Spark has not checked the other metrics: no Java" in line for line in err)
     assert any("ports.redis" in line for line in err)
 
 

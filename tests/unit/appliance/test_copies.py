@@ -58,7 +58,7 @@ def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> No
     answers["broker-3"] = told(9, 5, controls=True)
     assert readiness(ADDRESSES) == Readiness(5, "", None)
     answers["broker-1"] = {"cluster_waits_for": [3]}
-    assert readiness(ADDRESSES) == Readiness(None, "broker-1, which does not serve")
+    assert readiness(ADDRESSES) == Readiness(None, "broker-1, which is not in service yet")
     answers["broker-1"] = StatusUnavailable("no answer within 2 s")
     assert readiness(ADDRESSES) == Readiness(None, "the status of broker-1 (no answer within 2 s)")
 
@@ -137,8 +137,8 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
     assert refused.value.code is Exit.CONDITION
     assert str(refused.value) == (
         "broker-2 was not restarted: without it 12 partitions have too few in-sync replicas for "
-        "writes (logs.access-0, logs.access-1 and 10 more), because broker-3 is away: start that "
-        "first, or use --force"
+        "writes (logs.access-0, logs.access-1 and 10 more), because broker-3 does not run; run "
+        "`./millrace start broker-3` first, or add --force"
     )
     # The check asks only the brokers that run. The broker that is down may be restarted.
     assert mill.asked == [["broker-1", "broker-2"]]
@@ -154,14 +154,14 @@ def test_brokers_that_catch_up_are_waited_for(
     mill.looks = [TWO_NEEDED, TWO_NEEDED, ALL_IN_SYNC]
     refuse_needed_broker(home, "broker-2", "restarted")
     assert len(mill.asked) == 3
-    assert capsys.readouterr().err == "waits for 3 partitions that are not in sync\n"
+    assert capsys.readouterr().err == "waiting for 3 partitions that are not in sync\n"
 
 
 def test_they_are_not_waited_for_for_ever(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     mill = Mill(monkeypatch)
     mill.looks = [TWO_NEEDED]
     monkeypatch.setattr(needed, "IN_SYNC_WAIT_S", 0.0)
-    with pytest.raises(CommandError, match="the other copies are not in sync yet"):
+    with pytest.raises(CommandError, match="other replicas are not in sync yet"):
         refuse_needed_broker(home, "broker-1", "stopped")
     refuse_needed_broker(home, "broker-3", "stopped")
 

@@ -92,7 +92,7 @@ def test_no_format_is_code_3_and_says_what_to_do(
         (["shop.log", "--undo", "x"], 2, "--undo NAME removes what"),
         (["shop.log", "--apply", "Shop!", "--yes"], 3, "expected 1 to 31 of a-z"),
         (["shop.log", "--apply", "access", "--yes"], 3, "already has an input 'access'"),
-        (["shop.log", "--apply", "shop"], 2, "this needs --yes"),
+        (["shop.log", "--apply", "shop"], 2, "add --yes"),
         (["--undo", "shop", "--yes"], 3, "no record that `detect --apply` wrote 'shop'"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_running_mill_needs_no_restart_for_it(
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        (SHIPPED, "the running mill takes it over within seconds"),
+        (SHIPPED, "the running mill uses the changed file within seconds"),
         # Without metrics no stream runs, so nothing could apply the new metric.
         ("stream: {}\n", "stream.metrics cannot change while the mill runs"),
     ],
@@ -173,7 +173,7 @@ def test_a_folder_with_files_stays(home: Path, monkeypatch: pytest.MonkeyPatch) 
     (home / "watched" / "shop" / "a.log").write_text("x\n")
     code, _, err = run(monkeypatch, home, "detect", "--undo", "shop", "--yes")
     assert code == 0
-    assert any("watched/shop stays" in line for line in err)
+    assert any("watched/shop was kept" in line for line in err)
     assert (home / "watched" / "shop" / "a.log").exists()
 
 

@@ -139,12 +139,12 @@ def test_a_second_disk_while_the_first_is_not_whole_is_refused() -> None:
     model = three()
     model.away = {2, 3}
     text = str(refusal(model, 2))
-    assert "brokers 1, 3 would vote, and of these 1 in service" in text
+    assert "the voters are brokers 1, 3, and those in service (1) are no majority" in text
     model = three()
     model.voters = {1, 3}
     model.away = {3}
     model.empty = {(TopicPartition("logs", 0), 2), (TopicPartition("logs", 1), 2)}
-    assert "which is no majority" in str(refusal(model, 3))
+    assert "are no majority" in str(refusal(model, 3))
 
 
 def test_a_partition_that_nobody_else_has_in_sync_is_refused() -> None:

@@ -116,7 +116,7 @@ def test_of_a_long_file_it_says_which_lines_are_tried(
     file.write_text("x\n" * 1_500)
     code, _, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file)
     assert code == 0
-    assert err[0] == "of 1,500 lines the last 1,000 are tried"
+    assert err[0] == "only the last 1,000 of 1,500 lines are tried"
     assert err[1].startswith("nothing was stored (")
     file.write_text("x\n" * 1_000)
     _, _, err = tried(monkeypatch, home, Room(SAYS_WHAT_IT_IS_TOLD), file)
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_read_is_refused_with_the_reason(
 def test_what_is_left_out_is_said(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(told, "watched/access/a", b"x\nopen")
     _, _, err = tried(monkeypatch, told, Room(SAYS_WHAT_IT_IS_TOLD), file)
-    assert err[0].startswith("the last 4 bytes are not tried: they have no line end")
+    assert err[0].startswith("the last 4 bytes are not tried, because they have no line end")
 
 
 def test_a_pattern_that_runs_away_ends_with_the_time(

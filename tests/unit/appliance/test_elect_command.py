@@ -56,13 +56,14 @@ def test_an_unclean_election_says_first_what_may_be_lost(
 ) -> None:
     leaderless(cluster)
     said = (
-        "logs-0: broker 2 would lead with its copy (1 MiB); records that only 3 have are lost, "
-        "also acknowledged ones. Their number is unknown"
+        "logs-0: broker 2 would lead with its copy (1 MiB); records that only "
+        "broker 3 can have are lost, and acknowledged ones can be among them. Their number is "
+        "unknown"
     )
     unclean = ("--all", "--type", "unclean")
     code, _, err = elect(cluster, monkeypatch, tmp_path, *unclean)
     assert (code, err[0]) == (Exit.USAGE, said)
-    assert "without a terminal this needs --yes" in err[-1]
+    assert "no terminal to ask for confirmation: add --yes" in err[-1]
     assert elect(cluster, monkeypatch, tmp_path, *unclean, "--dry-run") == (0, [], [said])
     assert cluster.partitions[TopicPartition("logs", 0)].leader == NO_NODE
     assert elect(cluster, monkeypatch, tmp_path, *unclean, "--yes")[0] == 0
@@ -98,8 +99,9 @@ def test_where_no_replica_is_in_service_nothing_can_be_elected(
     code, _, err = elect(cluster, monkeypatch, tmp_path, "logs:0", "--type", "unclean", "--yes")
     assert code == Exit.FAILED
     assert err == [
-        "logs-0: no replica is in service (3, 4 are away), so nothing can lead",
-        "nothing can be elected",
+        "logs-0: no replica is in service, so there can be no leader; the replicas are on brokers"
+        " 3, 4",
+        "no partition can get a leader, because no replica is in service",
     ]
 
 

@@ -20,8 +20,8 @@ def test_a_disk_that_is_full_within_a_month_is_a_warning_with_a_remedy() -> None
     (check,) = said()
     assert check.level is CheckLevel.WARNING
     assert check.found == (
-        "2.00 GiB a day went in the 2.0 days of its history;"
-        " the disk is full after 20.0 more days like these"
+        "shrank by 2.00 GiB a day over the last 2.0 days;"
+        " at this pace the disk is full in 20.0 days"
     )
     assert "retention.ms" in check.remedy
     assert "keep" in check.remedy
@@ -31,8 +31,8 @@ def test_one_that_lasts_longer_or_for_ever_is_well() -> None:
     (later,) = said(days_left=30.0)
     (never,) = said(days_left=None, bytes_a_day=-GIB)
     assert later.level is never.level is CheckLevel.OK
-    assert "lasts 30 days" in later.found
-    assert "has not become less" in never.found
+    assert "is full in 30 days" in later.found
+    assert "did not shrink" in never.found
 
 
 def test_of_too_short_a_history_nothing_is_said() -> None:

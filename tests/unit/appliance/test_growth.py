@@ -23,16 +23,18 @@ STORED = TableSize(
 
 def test_rows_bytes_and_days_are_said() -> None:
     paths, gone, table = checks_of(STORED, {"paths": {}}, NOW_S, 20_000_000_000)
-    assert paths.found == "900,000 rows, some 171.7 MiB, 100,000 more a day, kept forever"
+    assert paths.found == "900,000 rows, about 171.7 MiB, 100,000 more a day, kept forever"
     assert "millrace stream forget gone" in gone.remedy
     assert table.level is CheckLevel.OK
-    assert table.found.endswith("200 bytes a row; the disk holds 1,000 more days like the last")
+    assert table.found.endswith(
+        "200 bytes a row; at the pace of the last days the disk is full in 1,000 days"
+    )
 
 
 def test_a_disk_that_is_full_soon_is_a_warning_with_a_remedy() -> None:
     *_, table = checks_of(STORED, {"paths": {}}, NOW_S, 100_000_000)
     assert table.level is CheckLevel.WARNING
-    assert "full after 5.0 more days" in table.found
+    assert "full in 5.0 days" in table.found
     assert "keep" in table.remedy
 
 
@@ -50,7 +52,11 @@ def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:
 @pytest.mark.parametrize(
     ("refusal", "level", "found"),
     [
-        (pymysql.err.ProgrammingError(1146, "no table"), CheckLevel.OK, "before the stream"),
+        (
+            pymysql.err.ProgrammingError(1146, "no table"),
+            CheckLevel.OK,
+            "the stream has no tables yet",
+        ),
         (pymysql.err.OperationalError(2003, "refused"), CheckLevel.WARNING, "gives no answer"),
     ],
 )

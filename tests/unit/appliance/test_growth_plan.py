@@ -253,7 +253,7 @@ def refusal(model: ClusterModel, goal: GrowthGoal = GOAL) -> str:
 def test_fewer_than_three_brokers_are_refused() -> None:
     model = one()
     text = refusal(model, replace(GOAL, voters=(1, 2)))
-    assert "there are 2 brokers (1, 2), and of fewer than 3 none can fail" in text
+    assert "there are 2 brokers (1, 2), but a cluster of fewer than 3 stops when one fails" in text
 
 
 def test_a_partition_without_a_leader_is_named() -> None:
@@ -266,7 +266,7 @@ def test_a_voter_outside_of_the_goal_is_named() -> None:
     model = one()
     model.registered.add(4)
     model.voters = {1, 4}
-    assert "broker 4 votes, and is none of the brokers that must vote (1, 2, 3)" in refusal(model)
+    assert "broker 4 is a voter, but the voters must be brokers 1, 2, 3" in refusal(model)
 
 
 def test_a_cluster_that_can_grow_is_not_refused() -> None:

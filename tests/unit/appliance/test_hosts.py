@@ -213,8 +213,11 @@ def test_a_machine_that_is_no_host_starts_nothing(tmp_path: Path) -> None:
     found = mill(tmp_path)
     assert names(found) == []
     check = refusal(found)
-    assert "none of mill-1.example.org, mill-2.example.org, mill-3.example.org" in check.found
-    assert "lead to this machine (/etc/hosts)" in check.remedy
+    assert (
+        "none of the hosts mill-1.example.org, mill-2.example.org, mill-3.example.org"
+        in check.found
+    )
+    assert "lead to this machine (DNS or /etc/hosts)" in check.remedy
 
 
 def test_a_host_that_has_not_joined_is_told_how(tmp_path: Path) -> None:
@@ -224,7 +227,10 @@ def test_a_host_that_has_not_joined_is_told_how(tmp_path: Path) -> None:
     cluster = found.config.cluster.model_copy(update={"hosts": stated})
     config = found.config.model_copy(update={"cluster": cluster})
     check = refusal(Mill(found.home, config, Placement()))
-    assert check.found == "this machine is 127.0.0.3, the host of broker 3, and has not joined"
+    assert (
+        check.found
+        == "this machine is 127.0.0.3, the host of broker 3, and has not joined the mill"
+    )
     assert "`./millrace enrol broker 3` on a.invalid" in check.remedy
 
 
@@ -241,7 +247,7 @@ def test_a_mill_of_one_machine_is_not_spread_over_hosts(tmp_path: Path) -> None:
     (folder / "meta.properties").write_text(f"cluster.id={CLUSTER_ID}\nnode.id=2\n")
     check = refusal(found)
     assert check.what == f"data folder {folder}"
-    assert "puts that broker on mill-2.example.org" in check.found
+    assert "by cluster.hosts this broker runs on mill-2.example.org" in check.found
 
 
 def test_the_hosts_of_a_cluster_do_not_change(tmp_path: Path) -> None:
@@ -250,9 +256,10 @@ def test_the_hosts_of_a_cluster_do_not_change(tmp_path: Path) -> None:
     assert hosts.refusals(found) == []
     check = refusal(mill(tmp_path, TEXT.replace("mill-3", "mill-9")))
     assert check.found == (
-        "mill-9.example.org for broker 3, which the cluster knows as mill-3.example.org"
+        "mill-9.example.org for broker 3, whose host is mill-3.example.org in the data of the"
+        " cluster"
     )
-    assert "let DNS or /etc/hosts lead it to another address" in check.remedy
+    assert "let DNS or /etc/hosts lead the name to the new address" in check.remedy
     closed = mill(tmp_path, "cluster: {brokers: 3}")
     assert "write cluster.hosts as it was" in refusal(closed).remedy
 
@@ -273,10 +280,10 @@ def test_names_like_those_of_one_machine_are_hosts(tmp_path: Path) -> None:
     closed = mill(tmp_path, "cluster: {brokers: 3}")
     assert (
         refusal(closed).found
-        == "none for broker 1, which the cluster knows as broker-1.example.org"
+        == "no host for broker 1, whose host is broker-1.example.org in the data of the cluster"
     )
     changed = mill(tmp_path, text.replace("broker-1.", "broker-9."))
-    assert "write the name back" in refusal(changed).remedy
+    assert "write broker-1.example.org again" in refusal(changed).remedy
 
 
 def test_a_name_that_does_not_resolve_is_a_warning(tmp_path: Path) -> None:
@@ -295,7 +302,7 @@ def test_a_name_that_leads_to_another_machine_is_a_warning(
     found = other_host(tmp_path, 2, TEXT.replace(HOSTS[2], "192.0.2.77"))
     warnings = {one.what: one for one in hosts.rows(found) if one.level is CheckLevel.WARNING}
     warned = warnings["cluster.hosts.2"]
-    assert warned.found.startswith("the name 192.0.2.77 leads to 192.0.2.77, and this machine has")
+    assert warned.found.startswith("the name 192.0.2.77 leads to 192.0.2.77, but this machine has")
     monkeypatch.setattr(socket, "gethostname", lambda: "192.0.2.77")
     assert hosts.own_name("192.0.2.77", 2).level is CheckLevel.OK
 
@@ -306,7 +313,7 @@ def test_hosts_come_and_go_only_while_the_mill_is_stopped(tmp_path: Path) -> Non
         [check] = hosts.change(started, wanted)
         assert (check.level, check.found) == (
             CheckLevel.FAILED,
-            "added or removed while the mill runs",
+            "the key was added or removed while the mill runs",
         )
     assert list(hosts.change(several, mill(tmp_path, TEXT + "ports: {net: 9300}\n"))) == []
 

@@ -83,7 +83,8 @@ def test_doctor_reports_an_unreadable_record(host: Path, monkeypatch: pytest.Mon
 
 def test_doctor_reports_that_there_are_no_inputs(host: Path) -> None:
     [found] = joined_host.collector(mill(host, "collector: {inputs: []}"), NAME)
-    assert (found.level, found.found) == (CheckLevel.WARNING, "the file has no collector.inputs")
+    assert found.level == CheckLevel.WARNING
+    assert found.found == "the configuration file has no collector.inputs"
 
 
 def checks(host: Path, port: int) -> list[Check]:

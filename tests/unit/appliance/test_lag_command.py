@@ -56,7 +56,10 @@ def test_an_unknown_group_is_reported_as_unknown(
     with monitor(tmp_path, [row("a", 1)], ["a", "mine"]):
         code, out, err = run(monkeypatch, tmp_path, "lag", "min")
     assert (code, out) == (4, [])
-    assert "no group 'min' has committed anything; there are a, mine; did you mean mine?" in err[0]
+    assert (
+        "group 'min' has committed no offset; groups with committed offsets: a, mine;"
+        " did you mean mine?" in err[0]
+    )
 
 
 def test_lags_that_are_all_unknown_are_no_success(
@@ -113,7 +116,12 @@ def test_lags_are_printed_and_filtered(tmp_path: Path, monkeypatch: pytest.Monke
         ([], ["--fail-on", "0"], 0, "no group has committed anything yet"),
         ([row("a", 1)], ["--per", "broker"], 2, "expected partition, topic or group"),
         ([row("a", 1)], ["--every", "soon"], 2, "duration"),
-        ([{**row("a", 1), "topic": "t"}], ["--topic", "u"], 4, "'u' is committed by any group"),
+        (
+            [{**row("a", 1), "topic": "t"}],
+            ["--topic", "u"],
+            4,
+            "no committed offset of any group for topic 'u'",
+        ),
     ],
 )
 def test_how_it_ends(
@@ -136,7 +144,7 @@ def test_a_topic_that_only_other_groups_read_is_not_called_unread(
     rows = [row("a", 1) | {"topic": "t"}, row("b", 1) | {"topic": "u"}]
     with monitor(tmp_path, rows, ["a", "b"]):
         code, _, err = run(monkeypatch, tmp_path, "lag", "a", "--topic", "u")
-    assert (code, err) == (4, ["millrace: nothing of 'u' is committed by a"])
+    assert (code, err) == (4, ["millrace: there is no committed offset of a for topic 'u'"])
 
 
 def test_moments_in_milliseconds_are_for_programs(
@@ -171,7 +179,7 @@ def test_a_group_of_which_not_even_the_partitions_are_known_is_no_success(
             (["c"], 3, "c: lag unknown"),
             (["a", "--fail-on", "9"], 0, None),
             (["a", "d", "--topic", "t", "--fail-on", "9"], 0, None),
-            (["e"], 4, "no group 'e' has committed anything"),
+            (["e"], 4, "group 'e' has committed no offset"),
         ):
             found, _, err = run(monkeypatch, tmp_path, "lag", "--per", "partition", *options)
             assert found == code, (options, err)

@@ -172,7 +172,7 @@ def test_a_voter_that_the_file_does_not_list_is_named(tmp_path: Path) -> None:
     found = failed(of)
     assert len(found) == 2
     assert "belongs to a cluster of brokers 1, 2, 3" in found[0]
-    assert "broker 3 votes, so it leaves only by `./millrace broker remove 3`" in found[0]
+    assert "only `./millrace broker remove 3` takes it out" in found[0]
     assert "set cluster.brokers: 3" in found[0]
     for number in (1, 2):
         voted(of, number, 1, 2, 5, end_offset=20)
@@ -184,6 +184,6 @@ def test_a_cluster_whose_voters_are_all_gone_is_not_made_again(tmp_path: Path) -
     voted(of, 4, 1, 2, 3)
     (found,) = failed(of)
     assert "the folders of the voters are empty (brokers 1, 2, 3)" in found
-    assert "restore the folders or a backup" in found
+    assert "put the folders back, restore a backup" in found
     voted(of, 2, 1, 2, 3)
     assert failed(of) == []

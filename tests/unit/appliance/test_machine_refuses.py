@@ -177,7 +177,7 @@ def test_logs_of_parts_that_start_later_are_followed(tmp_path: Path) -> None:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
-            assert process.stderr.readline().endswith("they are shown as they come\n")
+            assert process.stderr.readline().endswith("new lines are shown as they are written\n")
             logs.mkdir(parents=True)
             (logs / "redis.log").write_text("one\n")
             assert process.stdout.readline() == "one\n"

@@ -32,7 +32,7 @@ def test_a_check_without_a_broker_is_no_success(
     config(tmp_path, f"cluster: {{bootstrap_servers: '127.0.0.1:{free_port()}'}}")
     code, _, err = run(monkeypatch, tmp_path, "collector", "check")
     assert code == Exit.UNREACHABLE
-    assert any("positions unknown" in line for line in err), err
+    assert any("stored positions are unknown" in line for line in err), err
 
 
 def test_a_check_without_a_broker_calls_no_file_new(
@@ -271,8 +271,7 @@ def test_up_with_apply_goes_on_with_a_round_that_ended(
     assert code == 0, err
     assert [one["command"] for one in asked] == ["look", "look", "apply"]
     assert any(
-        "continues with the brokers that still have the previous configuration" in line
-        for line in err
+        "now the brokers restart that still have the previous configuration" in line for line in err
     )
 
 

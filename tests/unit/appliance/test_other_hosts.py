@@ -66,9 +66,9 @@ def test_up_names_the_hosts_that_do_not_answer_and_what_to_type_there(
     with socket.create_server(("127.0.0.2", port + 1)):
         told = silent_hosts(found)
     assert told == [
-        f"broker 3 on 127.0.0.3 does not answer: port {port + 2}: Connection refused; type there"
-        " `./millrace up` (before its first start: `./millrace enrol broker 3` on 127.0.0.1, and"
-        " `./millrace join FILE` there)",
+        f"broker 3 on 127.0.0.3 does not answer: port {port + 2}: Connection refused; run"
+        " `./millrace up` there (before its first start: `./millrace enrol broker 3` on 127.0.0.1,"
+        " and `./millrace join FILE` there)",
         "the first start waits for all hosts, every later one for a majority of them",
     ]
     with (

@@ -53,7 +53,7 @@ def test_a_person_is_added_changed_and_removed(
     changed = page_logins.people(home)["ada"]
     assert changed.role is PageRole.OPERATOR and changed.password.matches(OTHER)
     assert main(["user", "remove", "ada", "--page", "--yes"]) == 0
-    assert "ada is the last one" in capsys.readouterr().err
+    assert "ada is the last person" in capsys.readouterr().err
     assert page_logins.people(home) == {}
 
 

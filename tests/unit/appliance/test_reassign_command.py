@@ -68,7 +68,11 @@ def test_a_level_cluster_needs_no_plan(desk: Desk) -> None:
     desk.cluster.complete()
     desk.plan.unlink()
     code, out, err = desk.generate()
-    assert (code, out, err) == (0, [], ["nothing to move: the brokers are level"])
+    assert (code, out, err) == (
+        0,
+        [],
+        ["nothing to move: all brokers have their share of replicas"],
+    )
     assert not desk.plan.exists()
 
 
@@ -207,8 +211,8 @@ def test_without_consent_and_in_a_dry_run_nothing_starts(desk: Desk) -> None:
     desk.write(logs=[[4, 2]])
     code, _, err = desk.reassign("execute", "--plan", str(desk.plan))
     assert code == Exit.USAGE
-    assert "to be copied to broker 4: 1 replica, 1 MiB" in err
-    assert "without a terminal this needs --yes" in err[-1]
+    assert "will be copied to broker 4: 1 replica, 1 MiB" in err
+    assert "no terminal to ask for confirmation: add --yes" in err[-1]
     code, _, err = desk.execute("--dry-run")
     assert (code, err[-1]) == (0, "nothing was started")
     assert changes(desk.cluster) == 0

@@ -109,9 +109,10 @@ def test_how_far_copies_are_is_said_by_measured_figures() -> None:
     ]
     assert texts == [
         "5.0 GiB to copy",
-        "5.0 GiB to copy at 30 MiB/s, time unknown",
+        "5.0 GiB to copy at 30 MiB/s, time left unknown",
         "5.0 GiB to copy at 30 MiB/s, about 4m 16s left",
-        "5.0 GiB to copy at 1,000 bytes/s: never done at this rate, more than 2 MiB/s is needed",
+        "5.0 GiB to copy at 1,000 bytes/s: the copies never end at this rate, because"
+        " writes add 2 MiB/s",
     ]
 
 

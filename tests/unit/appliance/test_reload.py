@@ -49,7 +49,7 @@ def test_it_waits_for_the_collector_though_the_supervisor_saw_the_file_first(
     scene = Scene(tmp_path, monkeypatch, "healthy")
     code, _, err = run(monkeypatch, tmp_path, "config", "reload")
     assert (code, scene.asked) == (0, 3), err
-    assert err == ["nothing has changed since it was applied"]
+    assert err == ["the file has not changed since the last time"]
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "stopping"])

@@ -34,7 +34,8 @@ def test_the_plan_is_shown_and_nothing_is_changed(cluster: FakeQuorum, desk: Des
     ]
     assert err == [
         "broker 3 copies 2 replicas from the others",
-        "two brokers vote until it is whole: neither of them may stop in the meantime",
+        "only two brokers vote until broker 3 has all metadata: do not stop either of them in the"
+        " meantime",
         "nothing was changed",
     ]
     assert cluster.asked_for() == []
@@ -62,7 +63,7 @@ def test_a_lost_partition_is_named(cluster: FakeQuorum, desk: Desk) -> None:
     cluster.topic("alone", [3])
     code, _, err = desk.run("broker", "replace-disk", "3", "--dry-run")
     assert code == 0
-    assert any("because there was no other replica: alone-0" in line for line in err)
+    assert any("because their only replica was on the disk: alone-0" in line for line in err)
 
 
 def test_an_unknown_broker_is_refused(desk: Desk) -> None:

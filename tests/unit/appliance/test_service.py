@@ -86,7 +86,7 @@ def test_it_is_shown_first_and_written_on_demand_and_then_the_same(
     assert out[0] == MARK
     assert f'Environment="MILLRACE_HOME={home}"' in out
     assert f'ExecStart="{CODE}/millrace" up --foreground --timeout 900' in out
-    assert err[-1] == f"nothing was written; add --write to write it to {path}"
+    assert err[-1] == f"nothing was written; add --write to write the unit to {path}"
     assert not path.exists()
     code, out, err = run(monkeypatch, home, "install-service", "--user", "--write")
     assert (code, out) == (0, [])
@@ -96,7 +96,7 @@ def test_it_is_shown_first_and_written_on_demand_and_then_the_same(
     written = path.stat().st_mtime_ns
     code, _, err = run(monkeypatch, home, "install-service", "--user", "--write")
     assert (code, path.stat().st_mtime_ns) == (0, written)
-    assert "is this unit already" in err[0]
+    assert "has this unit already" in err[0]
     path.write_text(f"{MARK}\nolder\n")
     assert run(monkeypatch, home, "install-service", "--user", "--write")[0] == 0
     assert "Type=notify" in path.read_text()
@@ -149,7 +149,7 @@ def test_a_folder_that_may_not_be_written_is_said(
     monkeypatch.setattr(service_command, "write_atomically", refuse)
     code, _, err = run(monkeypatch, tmp_path, "install-service", "--user", "--write")
     assert code == Exit.FAILED
-    assert "Permission denied; as root, or --user" in err[-1]
+    assert "Permission denied; run the command as root, or add --user" in err[-1]
 
 
 def test_where_units_lie_and_how_they_are_enabled() -> None:

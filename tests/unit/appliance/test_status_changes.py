@@ -65,7 +65,7 @@ def test_a_long_list_of_moves_is_cut(
     print_changes(row_of(many))
     out, err = capsys.readouterr()
     assert out.count("+4 -3") == 10
-    assert "and 3990 more moves; `./millrace reassign list` has all" in err
+    assert "3990 more moves are under way; `./millrace reassign list` shows all" in err
 
 
 def test_one_broker_at_rest_needs_no_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def row_of(part: str) -> dict[str, object]:
 def test_the_monitor_tells_of_stuck_parts(
     part: str, code: str, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = Problem(code, "stream has finished nothing for 80 s")
+    problem = Problem(code, "stream has made no progress for 80 s")
     answer = PartStatus(part, PartState.DEGRADED, True, 0, 0, problems=(problem,))
     monkeypatch.setattr(status_command, "fetch_status", lambda *_: answer)
     found = status_command._as_it_says_itself(row_of(part))
@@ -37,7 +37,7 @@ def test_the_monitor_tells_of_stuck_parts(
     assert bool(found["reason"]) == (state == "degraded")
 
 
-STUCK = "stream has finished nothing for 80 s"
+STUCK = "stream has made no progress for 80 s"
 
 
 def mill_with_a_stuck_stream(monkeypatch: pytest.MonkeyPatch, *, tells_which: bool = True) -> None:

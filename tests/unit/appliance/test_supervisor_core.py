@@ -92,7 +92,7 @@ def test_a_long_healthy_life_makes_the_next_restart_quick() -> None:
     assert (mill.parts["a"].act_at_ms or 0) - now_ms <= one_part.BACK_OFF_MS_MIN * 1.3
 
 
-@pytest.mark.parametrize(("code", "word"), [(75, "newer owner"), (2, "refused its settings")])
+@pytest.mark.parametrize(("code", "word"), [(75, "another process"), (2, "settings are invalid")])
 def test_some_exits_are_final(code: int, word: str) -> None:
     mill = supervisor()
     bring_up(mill)

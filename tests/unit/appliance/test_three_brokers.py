@@ -159,7 +159,7 @@ def test_a_voter_that_the_file_does_not_list_is_refused(tmp_path: Path) -> None:
     born(of, 1)
     [check] = refusals(of)
     assert check.level is CheckLevel.FAILED
-    assert "belongs to a cluster of broker 1 alone; broker 1 votes" in str(check)
+    assert "belongs to a cluster of broker 1 alone; broker 1 is a voter" in str(check)
 
 
 def test_folders_of_three_brokers_are_refused_for_one(tmp_path: Path) -> None:

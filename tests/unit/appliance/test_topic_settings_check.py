@@ -26,9 +26,9 @@ def test_a_topic_that_differs_is_named_with_the_command() -> None:
     [check] = differences(stated, found)
     assert check.level is CheckLevel.WARNING
     assert str(check) == (
-        "topic logs: the file states retention.ms=1000, found 604800000; 6 partitions, found 3, and"
-        " a topic that exists is not changed; `./millrace topic alter logs -c retention.ms=1000 -p"
-        " 6`"
+        "topic logs: the file states retention.ms=1000, found 604800000; 6 partitions, found 3;"
+        " the mill does not change a topic that exists; `./millrace topic alter logs"
+        " -c retention.ms=1000 -p 6`"
     )
 
 

@@ -110,7 +110,9 @@ def test_a_supervisor_of_the_released_version_has_no_turns(
     mill.interrupts_at = "broker-2"
     code, _, err = run(monkeypatch, tmp_path, "upgrade")
     assert code == Exit.INTERRUPTED
-    assert "broker-1 was restarted; the same command begins with the first broker again" in err
+    assert (
+        "broker-1 was restarted; the same command restarts the brokers from the first again" in err
+    )
 
 
 def test_ctrl_c_after_the_brokers_says_what_is_left(

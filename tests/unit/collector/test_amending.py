@@ -97,7 +97,7 @@ def test_a_file_that_is_gone_cannot_be_read_again(world: World) -> None:
     world.write(5, "a")
     world.look()
     world.path("a").unlink()
-    assert "it is gone" in str(amend(world, "a", Amendment.AGAIN)["a"])
+    assert "the file is gone" in str(amend(world, "a", Amendment.AGAIN)["a"])
 
 
 def test_another_file_at_the_name_is_not_the_one_that_is_known(world: World) -> None:

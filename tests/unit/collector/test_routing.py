@@ -79,8 +79,8 @@ def test_the_limit_keeps_further_files_in_their_place_and_nothing_is_lost(tmp_pa
         world.look()
     assert by_topic(world) == {"t.w1": 20, "t.w2": 20}
     assert errors(world) == [
-        f"its topic 't.w{number}' is not created, because 't.{{1}}' already has"
-        " max_topics (2) topics: raise max_topics"
+        f"its topic 't.w{number}' is not created, because the input with topic"
+        " 't.{{1}}' already has 2 topics (max_topics): raise max_topics"
         for number in (3, 4)
     ]
     world.write(20, "w1/b")
@@ -190,7 +190,7 @@ def test_folders_that_stand_for_more_than_one_name_are_no_topic(tmp_path: Path) 
     world.look()
     assert by_topic(world) == {"t.x": 20}
     told = "\n".join(errors(world))
-    assert "{1} of 't.{1}' is empty" in told
+    assert "the wildcard {1} of the topic 't.{1}' matches no character" in told
     assert "found 't.x/y', expected a topic name" in told
 
 

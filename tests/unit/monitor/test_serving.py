@@ -34,7 +34,12 @@ from monitor.http import create_app
 from monitor.sampling.sampler import Sampler
 from monitor.tls import PageCertificate, UnusableCertificate
 from protocol.status import fetch_status
-from tests.harness.certificates import TestAuthority, new_test_authority
+from tests.harness.certificates import (
+    PublicCertificate,
+    TestAuthority,
+    new_test_authority,
+    public_certificate,
+)
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 from tests.unit.monitor.test_http import Script, never, some_reading
@@ -46,7 +51,15 @@ GET = b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 def write_pair(authority: TestAuthority, folder: Path, *names: str) -> PageTls:
     leaf = authority.leaf("monitor", names or NAMES)
-    for name, content in (("tls.key", leaf.key), ("tls.pem", leaf.certificate)):
+    return write_files(folder, leaf.certificate, leaf.key)
+
+
+def write_own(folder: Path, own: PublicCertificate) -> PageTls:
+    return write_files(folder, own.leaf + own.intermediate, own.key)
+
+
+def write_files(folder: Path, certificate: bytes, key: bytes) -> PageTls:
+    for name, content in (("tls.key", key), ("tls.pem", certificate)):
         partial = folder / "partial"
         partial.write_bytes(content)
         partial.chmod(0o600)
@@ -94,7 +107,9 @@ def all_of(link: socket.socket) -> bytes:
 
 
 @contextmanager
-def served(folder: Path, *, is_secure: bool = True) -> Iterator[Served]:
+def served(
+    folder: Path, *, is_secure: bool = True, own: PublicCertificate | None = None
+) -> Iterator[Served]:
     authority, port = new_test_authority(folder), free_port()
     settings = MonitorSettings(
         section=MonitorSection(listen=f"127.0.0.1:{port}"),
@@ -103,12 +118,20 @@ def served(folder: Path, *, is_secure: bool = True) -> Iterator[Served]:
         parts={},
         login=PageLogin(mode="users", folder=folder),
         own_socket=folder / "monitor.sock",
-        tls=write_pair(authority, folder) if is_secure else None,
+        tls=write_own(folder, own) if own else write_pair(authority, folder) if is_secure else None,
         names=(NAME,),
     )
     sampler = Sampler(settings, Script(some_reading()), lambda: 10_000)
-    app = create_app(settings, sampler, started_at_ms=0, clock_ms=clock_ms, on_failure=never)
-    server = _server(app, settings, certificate_of(settings))
+    certificate = certificate_of(settings)
+    app = create_app(
+        settings,
+        sampler,
+        started_at_ms=0,
+        clock_ms=clock_ms,
+        on_failure=never,
+        certificate=certificate,
+    )
+    server = _server(app, settings, certificate)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -131,6 +154,44 @@ def test_the_page_is_served_under_each_name_and_only_over_tls(page: Served) -> N
     with pytest.raises(ssl.SSLCertVerificationError):
         page.ask(b"/login", "other.example.test")
     assert b"HTTP/1.1 401" in page.ask(b"/api/v1/lag")
+
+
+def test_a_certificate_of_a_public_ca_is_sent_with_its_whole_chain(tmp_path: Path) -> None:
+    """A public CA signs no names of the loopback, and browsers know only its root."""
+    own = public_certificate(NAME)
+    trusting = ssl.create_default_context(cadata=own.root.decode())
+    with served(tmp_path, own=own) as page:
+        with page.connect() as plain, trusting.wrap_socket(plain, server_hostname=NAME) as link:
+            link.sendall(GET % b"/login")
+            assert all_of(link).startswith(b"HTTP/1.1 200")
+        write_files(tmp_path, own.leaf, own.key)
+        with page.connect() as plain, pytest.raises(ssl.SSLCertVerificationError, match="issuer"):
+            trusting.wrap_socket(plain, server_hostname=NAME)
+
+
+def test_the_status_says_that_new_files_are_not_used(page: Served) -> None:
+    assert "certificate" not in codes_of(page)
+    write_pair(page.authority, page.folder, "other.example.test")
+    assert "Hostname mismatch" in codes_of(page)["certificate"]
+    write_pair(page.authority, page.folder)
+    assert "certificate" not in codes_of(page)
+
+
+def test_the_status_says_that_the_certificate_has_ended(tmp_path: Path) -> None:
+    certificate = PageCertificate(write_own(tmp_path, public_certificate(NAME, days=2)), [NAME])
+    now_ms = clock_ms()
+    assert certificate.problem(now_ms) is None
+    said = certificate.problem(now_ms + 2 * 86_400_000)
+    assert said is not None and "tls.pem, ended at 2" in said
+
+
+def codes_of(page: Served) -> dict[str, str]:
+    """Return the texts of the problems in the status by their codes."""
+    connection = SocketFileConnection(str(page.folder / "monitor.sock"), 20)
+    connection.request("GET", "/status")
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return {one["code"]: one["text"] for one in found["problems"]}
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ def test_a_missing_partition_folder_is_reported_and_never_recreated() -> None:
     kept = {name: node.disk.read_all(f"{folder}/{name}") for name in node.names()}
     node.disk.remove_folder(folder)
     for _ in range(2):
-        assert "everything below offset 2 was on the disk" in node.reopen().offline[TP]
+        assert "its records up to offset 2 had been synced to the disk" in node.reopen().offline[TP]
         with pytest.raises(FolderError, match="is missing"):
             node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
         # A new checkpoint must keep the offset that proves that the folder is missing.

@@ -292,8 +292,11 @@ def test_pitfall_35_wrong_files_are_refused(
         text.replace("join-1", "join-9", 1): (2, "version 9, expected 1"),
         text.replace("1 broker", "1 certificate", 1): (2, "join file for certificate"),
         encode_broker(BrokerFile(**{**fields, "version": "0.0.1"})): (3, "runs millrace 0.0.1"),
-        encode_broker(BrokerFile(**{**fields, "sections": {"cluster": {}}})): (2, "no other host"),
-        encode_broker(BrokerFile(**{**fields, "sections": {"ports": 7}})): (2, "with a fault"),
+        encode_broker(BrokerFile(**{**fields, "sections": {"cluster": {}}})): (
+            2,
+            "make another join file",
+        ),
+        encode_broker(BrokerFile(**{**fields, "sections": {"ports": 7}})): (2, "has a fault"),
     }
     for changed, (code, reason) in cases.items():
         file.write_text(changed)
@@ -358,7 +361,7 @@ def test_a_host_whose_name_leads_elsewhere_is_told(
     """For example because host 3 got the file of host 2."""
     machines.write(1, TEXT.replace(HOSTS[2], "192.0.2.77"))
     assert machines.run(2, "join", str(machines.enrol())) == 0
-    assert "the name 192.0.2.77 leads to 192.0.2.77, and this machine" in capsys.readouterr().err
+    assert "the name 192.0.2.77 leads to 192.0.2.77, but this machine" in capsys.readouterr().err
 
 
 def test_a_file_that_join_could_not_read_is_not_written(

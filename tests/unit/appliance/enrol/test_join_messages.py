@@ -36,8 +36,8 @@ def written(folder: Path, **changes: object) -> tuple[JoinFile, str]:
 @pytest.mark.parametrize(
     ("cluster_id", "reason"),
     [
-        (None, "has joined as db-1, and the join file is for web-07: set MILLRACE_HOME"),
-        ("other", "has joined cluster other as db-1, and the join file is for web-07 of cluster"),
+        (None, "has joined as db-1, but the join file is for web-07: set MILLRACE_HOME"),
+        ("other", "has joined cluster other as db-1, but the join file is for web-07 of cluster"),
     ],
 )
 def test_the_folder_of_another_collector_is_named(
@@ -133,4 +133,4 @@ def test_a_host_that_has_not_joined_is_told_how(
 ) -> None:
     code, _, err = run(monkeypatch, tmp_path, *words)
     assert code == Exit.CONDITION
-    assert "this host has not joined a mill: `millrace join FILE` does" in err[-1]
+    assert "this host has not joined a mill: run `millrace join FILE`" in err[-1]

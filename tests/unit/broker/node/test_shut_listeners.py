@@ -52,7 +52,7 @@ def test_pitfall_21_a_listener_with_logins_opens_when_a_super_user_has_a_passwor
     caplog.set_level(logging.INFO, "broker.node.listeners")
     rig.set_password("root", "secret")
     assert rig.is_opened()
-    assert [one.getMessage() for one in caplog.records] == ["listener open"]
+    assert [one.getMessage() for one in caplog.records] == ["a listener was opened"]
     client = rig.connect()
     assert client.log_in(user="root").error_code == 0
 
@@ -91,7 +91,7 @@ def test_a_port_that_was_taken_in_the_meantime_is_tried_again(
     with monkeypatch.context() as patch:
         patch.setattr(listening, "open", taken)
         rig.set_password("admin", "secret")
-        assert "listener stays shut" in caplog.text
+        assert "a listener cannot be opened" in caplog.text
         (problem,) = rig.problems
         assert "another process listens on its port" in problem.text
     rig.advance(2_000)

@@ -194,12 +194,25 @@ def test_a_replaced_certificate_is_used_for_new_connections(authority: TestAutho
     assert serial(current, authority) != first
 
 
+def test_new_files_that_are_not_used_are_a_problem_of_the_status(
+    authority: TestAuthority,
+) -> None:
+    current = certificates(authority.write())
+    assert current.problems() == []
+    authority.write(pair=authority.over())
+    (problem,) = current.problems()
+    assert problem.code == "certificate"
+    assert "the new certificate for clients is not used: tls.certificate: found" in problem.text
+    authority.write()
+    assert current.problems() == []
+
+
 def test_pitfall_24_it_is_renewed_after_its_end_without_a_restart(
     authority: TestAuthority,
 ) -> None:
     current = certificates(authority.write())
     # The broker loaded this certificate while it was valid.
-    current._context = checked_context(authority.write("over", authority.over()), ())
+    current._watched._value = checked_context(authority.write("over", authority.over()), ())
     with pytest.raises(TlsError, match="certificate has expired"):
         serial(current, authority)
     authority.write()

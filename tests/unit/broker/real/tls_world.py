@@ -112,7 +112,7 @@ def let_end(links: LinkCertificates | None, authority: TestAuthority, node_id: i
     with pytest.MonkeyPatch.context() as earlier:
         earlier.setattr(link_certificates, "try_handshake", lambda asking, answering: None)
         made = checked_contexts(pem, authority.cluster_id, node_id)
-    links._contexts = made._replace(ends_at_s=86_400.0)
+    links._watched._value = made._replace(ends_at_s=86_400.0)
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:

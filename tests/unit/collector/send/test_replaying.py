@@ -71,7 +71,7 @@ def test_a_note_names_its_letter_and_is_no_letter() -> None:
 def test_a_letter_is_put_back_as_it_is_or_as_it_is_read() -> None:
     assert repaired(letter(), Repair()) == b"\xe4bc"
     assert repaired(letter(), Repair(decode="latin-1")) == "äbc".encode()
-    with pytest.raises(Unrepairable, match="the letter is not ascii"):
+    with pytest.raises(Unrepairable, match="the dead letter is not valid ascii"):
         repaired(letter(), Repair(decode="ascii"))
 
 

@@ -151,13 +151,13 @@ def test_a_group_that_runs_is_refused_with_its_members() -> None:
 
 def test_the_streams_group_a_shift_from_nowhere_and_an_unknown_scope_are_refused() -> None:
     order = ResetOffsets(STREAM, (), ResetTarget(To.EARLIEST))
-    assert "its own ledger" in str(resetting(order, standing(), STREAM).refusal)
+    assert "stores with its counts" in str(resetting(order, standing(), STREAM).refusal)
     order = ResetOffsets("g", (), ResetTarget(To.SHIFT, 1))
     assert "no current committed" in str(resetting(order, standing(), STREAM).refusal)
     empty = GroupStanding("Empty", (), {}, "topic 'x' does not exist")
     assert "does not exist" in str(resetting(order, empty, STREAM).refusal)
     nothing = GroupStanding("Dead", (), {})
-    assert "has committed nothing" in str(resetting(order, nothing, STREAM).refusal)
+    assert "has no committed offset" in str(resetting(order, nothing, STREAM).refusal)
 
 
 def test_a_commit_after_the_plan_changes_the_basis_and_a_moved_end_does_not() -> None:

@@ -67,7 +67,7 @@ def test_a_part_is_down_when_it_does_not_answer_or_has_given_up() -> None:
 def test_a_part_is_stuck_when_it_finishes_nothing_and_unknown_when_it_is_away() -> None:
     parts = found(Mill(STUCK, None).run(), rule("part_stuck"))
     assert [name for name, row in parts.items() if row.value] == ["stream"]
-    assert "has finished nothing for" in parts["stream"].text
+    assert "has made no progress for" in parts["stream"].text
     away = found(Mill(MYSQL_AWAY, None).run(), rule("part_stuck"))
     assert away["mysql"].value is None
 
@@ -224,7 +224,8 @@ def test_a_rule_reads_alike_for_people_and_for_prometheus() -> None:
         "for": "5m",
         "labels": {"rule": "export-lags"},
         "annotations": {
-            "summary": "{{ $labels.group }}: the oldest unread of a group is old (above 10 min)"
+            "summary": "{{ $labels.group }}: the oldest unread record of a group is too old"
+            " (above 10 min)"
         },
     }
     assert alert_name(replace(one, name="a_b.c")) == "MillraceABC"

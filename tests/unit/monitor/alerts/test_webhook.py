@@ -60,7 +60,7 @@ def test_a_message_is_posted_with_its_token() -> None:
         webhook = Webhook(other.url, "t0ken")
         assert webhook.send(trial_body(1_000, PAGE, "c", ["lag"])) == 204
     assert other.posts[0]["alerts"] == []
-    assert "test of Millrace's alerts" in other.posts[0]["text"]
+    assert "test of the alerts of Millrace" in other.posts[0]["text"]
     assert (other.paths, other.tokens) == (["/hook/s3cret"], ["Bearer t0ken"])
 
 
@@ -86,7 +86,7 @@ def test_a_receiver_that_does_not_answer_is_a_failure_with_a_reason() -> None:
     assert "s3cret" not in str(found.value)
     with (
         hook(silent=threading.Event()) as other,
-        pytest.raises(WebhookFailed, match="timed out"),
+        pytest.raises(WebhookFailed, match="no answer within"),
     ):
         Webhook(other.url, timeout_s=0.2).send({})
 

@@ -172,7 +172,7 @@ def test_what_happens_to_brokers_is_kept_as_events() -> None:
     back = cycles.feed(reading(3_000, moved))
     told = [event.text for event in events_between(now, back)]
     assert "broker 2 answers again" in told
-    assert "broker 3 has the controller" in told
+    assert "broker 3 is the active controller" in told
     fenced = replace(back, brokers=(replace(back.brokers[0], fenced=True), *back.brokers[1:]))
     assert [event.text for event in events_between(back, fenced)] == ["broker 1 is out of service"]
 

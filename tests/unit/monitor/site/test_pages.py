@@ -169,8 +169,8 @@ def test_every_page_of_every_story_is_whole_and_strict(sites: Sites, name: str) 
     ("name", "badge", "sentence"),
     [
         ("flowing", "files", "1 file is not read to the end"),
-        ("catching up", "catching up", "lines wait before the stream"),
-        ("stuck", "stream stuck", "The stream has finished nothing for"),
+        ("catching up", "catching up", "The stream lags"),
+        ("stuck", "stream stuck", "The stream has made no progress for"),
         ("MySQL away", "mysql down", "MySQL does not answer"),
         ("no broker", "no broker", "No broker answers"),
         ("empty", "waiting for lines", "The mill is ready."),
@@ -199,7 +199,7 @@ def test_stuck_is_said_alike_everywhere(sites: Sites) -> None:
     parts = {row["part"]: row for row in client.get("/api/v1/parts").json()["data"]}
     assert parts["stream"]["health"] == "stuck"
     assert "wait in logs.access" in parts["stream"]["stuck_over"]
-    assert "stream has finished nothing" in client.get("/healthz").text
+    assert "stream has made no progress" in client.get("/healthz").text
     status = client.get("/status").json()
     assert status["problems"][0]["code"] == "part-stuck"
     assert status["details"]["stuck_parts"] == {"stream": status["problems"][0]["text"]}

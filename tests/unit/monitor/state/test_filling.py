@@ -150,7 +150,7 @@ def test_the_monitor_tells_from_its_history_how_long_a_disk_lasts(tmp_path: Path
     (finding,) = [one for one in findings_of(found, "g") if one.badge == "disk fills"]
     assert finding.level == "warn"
     assert finding.lead == "The disk of data is full in 20.0 days"
-    assert finding.text == " like the last 3.0."
+    assert finding.text == " at the pace of the last 3.0 days."
 
 
 def test_a_young_history_and_a_disk_that_lasts_make_no_finding(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_a_part_that_worked_and_finishes_nothing_is_stuck_since_its_last_finish(
     assert memory.judge([work(9, 1)], 10_000 + STUCK_AFTER_MS - 1) == ()
     (found,) = memory.judge([work(9, 1)], 10_000 + STUCK_AFTER_MS)
     assert (found.part, found.since_ms) == ("stream", 10_000)
-    assert found.text(90_000) == "has finished nothing for 80 s; 9 lines wait"
+    assert found.text(90_000) == "has made no progress for 80 s; 9 lines wait"
     assert memory.judge([work(9, 2)], 200_000) == (), "one finish ends it"
 
 

@@ -127,8 +127,8 @@ def test_a_line_is_set_aside_and_said_in_words(tmp_path: Path) -> None:
     assert all(SEARCH_HANG_S - 1 < s < SEARCH_HANG_S + 1 for s in rig.patience_s[2:])
     assert any(
         text.startswith(
-            "a line cannot be counted (Doubtful) of logs.t, partition 0, offsets 10 to 41:"
-            " looking for it, "
+            "one of these lines cannot be counted (Doubtful): logs.t, partition 0, offsets 10 to"
+            " 41; the stream searches for the line, "
         )
         for text in rig.said
     )
