@@ -285,10 +285,7 @@ class Agent:
                     if isinstance(error, NotAllowed)
                     else Problem("broker", f"no broker of {servers} answers since {since}: {error}")
                 )
-                logger.warning(
-                    "the cluster cannot be reached; the collector tries again",
-                    extra=fields(reason=str(error)),
-                )
+                logger.warning("the cluster cannot be reached", extra=fields(reason=str(error)))
                 self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
         self.start_problem = None

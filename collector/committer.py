@@ -33,9 +33,9 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.types import TopicPartition
 
-# first limit of the wait for one suspect queue, because all other queues wait for it
+# The first limit of the wait for one suspect queue. It is short, because all others wait for it.
 TRIAL_MS = 1_000
-# shorter than the coordinator's time-out for the transaction
+# The limit is shorter than the coordinator's time-out for the transaction.
 PATIENCE_MAX_MS = 2 * TRANSACTION_TIMEOUT_MS // 3
 
 logger = logging.getLogger(__name__)
@@ -308,7 +308,7 @@ def commit_bytes(held_bytes_max: int) -> int:
 
 
 def _cause_of(sent: _Sent) -> Exception | None:
-    """Return why the transaction failed of which the batch was a part; None if it is unknown."""
+    """Return why the transaction of this batch failed; None if that is unknown."""
     error = _error_of(sent.future)
     cause = None if error is None else error.__cause__
     return cause if isinstance(cause, Exception) else None

@@ -58,7 +58,7 @@ def missing_issuer(
 ) -> "x509.Name | None":
     """Return the CA whose certificate is missing between the first certificate and the roots.
 
-    None if the chain is whole, or if the first certificate is signed by itself.
+    None if the chain is whole, or if the first certificate is self-signed.
     """
     last, others = sent[0], list(sent[1:])
     while last.issuer != last.subject and last.issuer not in roots:

@@ -114,8 +114,8 @@ def _rows(
     if topic is not None:
         rows = [row for row in rows if row.get("topic") == topic]
         if not rows:
-            who = f"of {', '.join(groups)}" if groups else "of any group"
-            text = f"there is no committed offset {who} for topic {topic!r}"
+            readers = ", ".join(groups) or "any group"
+            text = f"there is no committed offset of {readers} for topic {topic!r}"
             raise CommandError(text, Exit.NOT_FOUND)
     has_lag = not rows or any(row.get("lag") is not None for row in rows)
     return rows, faults, None if has_lag else unknown

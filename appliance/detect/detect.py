@@ -132,10 +132,7 @@ def _named_fields(given: Format, best: Fit) -> tuple[dict[str, object], tuple[st
     if columns:
         keys["columns"] = columns
     if left_out:
-        notes.append(
-            f"{left_out} more fields are not proposed as columns: add the ones that you need to"
-            " `columns`"
-        )
+        notes.append(f"{left_out} more fields are not proposed as columns: add those that you need")
     return keys, tuple(notes)
 
 

@@ -202,6 +202,7 @@ def _may_change(
 ) -> TypeGuard[TopicImage]:
     """Return True if a topic exists and the client may change it.
 
-    Nothing else counts against a quota, because its error would tell that a hidden topic exists.
+    Only such a topic counts against a quota. Otherwise the error of the quota would reveal that a
+    hidden topic exists.
     """
     return topic is not None and call.may(operation, AclResource.TOPIC, topic.name, is_logged=False)

@@ -205,11 +205,7 @@ class Broker:
     def fenced(self) -> None:
         """Log that the controller has fenced this broker, so others lead its partitions."""
         level = logging.INFO if self._leaving.has_begun else logging.WARNING
-        logger.log(
-            level,
-            "the controller has taken this broker out of service",
-            extra=fields(node_id=self.config.node_id),
-        )
+        logger.log(level, "this broker is fenced", extra=fields(node_id=self.config.node_id))
 
     def may_stop(self) -> None:
         """Let the broker stop, because no other broker needs its leaderships any more."""

@@ -370,17 +370,11 @@ class Folders:
         # created.
         for one in self.to_put_aside(topic, image):
             if one in self._not_aside:
-                reasons[one] = (
-                    f"{self._logs.offline[one]}; the damaged folder could not be renamed: "
-                    f"{self._not_aside[one]}"
-                )
+                reasons[one] = f"{self._logs.offline[one]}; not renamed: {self._not_aside[one]}"
         for index in self.own_indexes(topic):
             one = TopicPartition(topic.name, index)
             if one in self._not_removed:
-                reasons[one] = (
-                    f"the folder of an earlier replica could not be removed: "
-                    f"{self._not_removed[one]}"
-                )
+                reasons[one] = f"earlier replica's folder not removed: {self._not_removed[one]}"
         return CreatedLogs(
             topic,
             {topic_partition.partition: log for topic_partition, log in logs.items()},

@@ -197,8 +197,7 @@ class ProducerStateManager:
             )
         if header.producer_epoch > self.producers[header.producer_id].producer_epoch:
             raise ApiError(
-                ErrorCode.INVALID_TXN_STATE,
-                "the transaction of an older epoch of this producer has not ended yet",
+                ErrorCode.INVALID_TXN_STATE, "the producer's older transaction has not ended yet"
             )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:

@@ -18,7 +18,7 @@ from collector.config.topics import TopicTemplate, template_of
 from protocol.collector_report import COLLECTORS_TOPIC
 
 POSITIONS_TOPIC = "millrace.positions"
-GROUP_POSITIONS_PREFIX = f"{POSITIONS_TOPIC}."  # before the name of a trust group
+GROUP_POSITIONS_PREFIX = f"{POSITIONS_TOPIC}."  # the name of a trust group follows
 DEAD_LETTERS_TOPIC = "millrace.dead-letters"
 DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
 LINE_BYTES_MIN = 1024  # a line up to this length is never overlong, whatever a topic accepts

@@ -25,8 +25,8 @@ or have a fault are drawn.
 """
 
 MAPPED_CELLS_MAX = 200
-"""The largest number of cells that are drawn then, so that the page does not grow with the
-cluster.
+"""The largest number of cells that are drawn if not all partitions are, so that the page does not
+grow with the cluster.
 """
 
 UNDER_LISTED_MAX = 200

@@ -43,8 +43,8 @@ def problems_of(
         found.append(Problem("history", history))
     if notifier is not None and notifier.problem is not None:
         found.append(Problem("alerts", notifier.problem))
-    if (text := certificate_problem(now_ms)) is not None:
-        found.append(Problem("certificate", text))
+    if (fault := certificate_problem(now_ms)) is not None:
+        found.append(Problem("certificate", fault))
     return tuple(found)
 
 

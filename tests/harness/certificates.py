@@ -116,7 +116,8 @@ def public_certificate(*names: str, days: int = 90, age_days: int = 0) -> Public
             builder = builder.add_extension(shown, critical=False)
         made.append(builder.sign(keys[signer], SHA256()).public_bytes(Encoding.PEM))
     key = keys[2].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return PublicCertificate(*made, key)
+    root, intermediate, leaf = made
+    return PublicCertificate(root, intermediate, leaf, key)
 
 
 def one_sided_leaf(authority: TestAuthority, usage: str) -> KeyPair:

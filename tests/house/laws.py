@@ -136,6 +136,7 @@ GROUND_MODULES = {
         "reassignment",
         "collector_report",
         "copy_progress",
+        "watched_files",
         "log",
         "control",
         "descriptors",

@@ -330,7 +330,7 @@ def test_a_database_lost_while_redis_is_caught_up_makes_the_stream_wait(
 
     with monkeypatch.context() as patched:
         patched.setattr("sinks.mysql.cell_reader.cell_of", lost)
-        with pytest.raises(SinkUnavailable, match="mysql is away"):
+        with pytest.raises(SinkUnavailable, match="mysql does not answer"):
             sinks.apply(worked.BATCH_7)
     wait_until(lambda: sinks.apply(worked.BATCH_7), 10, "it is tried again")
     assert redis_server.client().hget(MINUTE, "200") == "2"

@@ -224,7 +224,7 @@ def test_redis_away_makes_the_stream_wait_and_the_replay_brings_it_up(
     sinks.open(worked.QUERY)
     sinks.apply(worked.BATCH_7)
     own_redis.kill9()
-    with pytest.raises(SinkUnavailable, match="redis is away"):
+    with pytest.raises(SinkUnavailable, match="redis does not answer"):
         sinks.apply(worked.BATCH_8)
     assert sinks.states["redis"].startswith("down: ")
     own_redis.start()  # it is empty, because it stores nothing on disk

@@ -118,7 +118,7 @@ def test_what_cannot_be_put_aside_is_tried_again() -> None:
     assert not is_settled(cluster)
     (problem,) = problems(hurt)
     assert LOG in problem
-    assert "could not be renamed: rename" in problem
+    assert "not renamed: rename" in problem
     hurt.disk.refuses = None
     cluster.run_until(lambda: is_settled(cluster), 10_000, "it is in sync again")
     assert bytes(hurt.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken

@@ -171,6 +171,9 @@ class Cluster:
         wanting = list(self.partitions)
         while wanting and self.events.now_ms < until_ms:
             wanting = [partition for partition in wanting if not self.write(partition)]
+            if wanting:
+                # A whole cluster can refuse writes until a leader has heard of a decision.
+                self.run_for(HEAL_LOOK_MS)
             self._await_whole(until_ms)
         assert not wanting, f"{wanting} take no writes though they are whole"
         until_ms = self.events.now_ms + WRITE_TIMEOUT_MS + HEAL_LOOK_MS

@@ -80,7 +80,7 @@ def test_the_limit_keeps_further_files_in_their_place_and_nothing_is_lost(tmp_pa
     assert by_topic(world) == {"t.w1": 20, "t.w2": 20}
     assert errors(world) == [
         f"its topic 't.w{number}' is not created, because the input with topic"
-        " 't.{{1}}' already has 2 topics (max_topics): raise max_topics"
+        " 't.{1}' already has 2 topics (max_topics): raise max_topics"
         for number in (3, 4)
     ]
     world.write(20, "w1/b")

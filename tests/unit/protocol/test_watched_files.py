@@ -10,7 +10,7 @@ from protocol.watched_files import WatchedFiles
 
 
 class Numbers:
-    """Reads a number from two files, and notes what is told and how often the files are read."""
+    """Reads a number from two files, and notes the reports and how often the files are read."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = (folder / "one", folder / "two")
