@@ -1,14 +1,18 @@
 """How long `up` waits for a start, and the progress that it reports. The test plays the
 supervisor."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from appliance.cli import mill_commands
 from appliance.mill.home import Home, find_home
-from appliance.operate import lifecycle
+from appliance.operate import lifecycle, starting
 from appliance.operate.lifecycle import MillProgress, StartFailed, wait_healthy
+from appliance.output import Exit
+from tests.unit.appliance.test_commands import config, run
 
 LOST = (
     "lines-lost: logs.access-0 is counted up to 20, but the broker has it only up to 9:"
@@ -100,3 +104,16 @@ def test_a_reason_without_end_is_cut(home: Home, monkeypatch: pytest.MonkeyPatch
     play(monkeypatch, [part("a", "starting", f"x-away: {'y' * 500}")], [part("a", "healthy")])
     wait_healthy(home, UP_S, told.append)
     assert len(told[0].waiting_for) < lifecycle.REASON_CHARS_MAX + 10
+
+
+def test_a_supervisor_that_does_not_start_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StartFailed("the supervisor did not start")
+
+    config(tmp_path, "")
+    monkeypatch.setattr(mill_commands, "judge_expressions", lambda *_: None)
+    monkeypatch.setattr(starting, "start", fail)
+    code, _, err = run(monkeypatch, tmp_path, "up")
+    assert (code, err[-1]) == (Exit.FAILED, "millrace: the supervisor did not start")
