@@ -15,7 +15,7 @@ from tests.e2e.test_up_counts import STATUSES
 from tests.harness.logs import shared_log
 from tests.harness.wait import wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 COUNTED_S = 240.0
 

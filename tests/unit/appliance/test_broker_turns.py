@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,8 @@ def brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Brokers:
     monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
     monkeypatch.setattr(broker_turns, "probe", found.probe)
     monkeypatch.setattr(broker_turns, "readiness", found.readiness)
-    monkeypatch.setattr(broker_turns.time, "sleep", found.sleep)
-    monkeypatch.setattr(broker_turns.time, "monotonic_ns", lambda: found.now_ms * 1_000_000)
+    monkeypatch.setattr(time, "sleep", found.sleep)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: found.now_ms * 1_000_000)
     return found
 
 

@@ -25,7 +25,11 @@ class Overriding(yaml.SafeLoader):
     """Reads the tag with which compose replaces a list of another file."""
 
 
-Overriding.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
+def _listed(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:
+    return list(loader.construct_sequence(node))
+
+
+Overriding.add_constructor("!override", _listed)
 
 
 def override(name: str) -> dict[str, dict[str, Any]]:

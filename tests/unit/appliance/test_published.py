@@ -196,7 +196,7 @@ def test_status_and_doctor_say_what_is_open(tmp_path: Path) -> None:
 def test_doctor_says_where_compose_publishes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environ: dict[str, str], expected: str
 ) -> None:
-    monkeypatch.setattr(doctor.Path, "exists", lambda _: True)
+    monkeypatch.setattr(Path, "exists", lambda _: True)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     [check] = doctor._published(mill(tmp_path))
