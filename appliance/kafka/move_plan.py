@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from appliance.output import counted
-from broker.controller.levelling import Edge, Levelling, Shift
+from broker.controller.levelling import Levelling, Shift
 from protocol.types import TopicPartition
 
 COPY_COST = 1_000
@@ -226,14 +226,10 @@ class _ReplicaShifts:
         """Move one replica."""
         draft.members[draft.members.index(source)] = target
 
-    def can_repeat(self, draft: _Draft, steps: Sequence[Edge], step: Edge) -> bool:
-        """Return True if a shift is still possible after other shifts of the same partition."""
-        members = list(draft.members)
-        for source, target in steps:
-            members[members.index(source)] = target
-        source, target = step
-        is_free = source in members and target not in members
-        return is_free and self._keeps_racks(self._used(members), len(members), source, target)
+    def can_repeat(self, draft: _Draft) -> bool:
+        """Return True if there are no racks, because then the shifts of one partition to different
+        brokers do not depend on each other."""
+        return self._rack_count == 1
 
     def _used(self, members: Sequence[int]) -> Counter[str | None]:
         return Counter(self._racks[one] for one in members if one in self._racks)
@@ -273,7 +269,7 @@ class _LeaderShifts:
         draft.members.remove(target)
         draft.members.insert(0, target)
 
-    def can_repeat(self, draft: _Draft, steps: Sequence[Edge], step: Edge) -> bool:
+    def can_repeat(self, draft: _Draft) -> bool:
         """Return False, because a partition has one preferred leader."""
         return False
 
@@ -325,8 +321,8 @@ def _run(
     def shift(number: int, source: int, target: int) -> None:
         shifts.shift(of_topic[number], source, target)
 
-    def can_repeat(number: int, steps: Sequence[Edge], step: Edge) -> bool:
-        return shifts.can_repeat(of_topic[number], steps, step)
+    def can_repeat(number: int) -> bool:
+        return shifts.can_repeat(of_topic[number])
 
     if not loads:
         return
