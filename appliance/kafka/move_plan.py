@@ -33,8 +33,9 @@ class PlacedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PlanGoal:
-    """The brokers that can get replicas, with their racks, and those that must be emptied. Brokers that are in neither set keep their replicas and get no new ones, for example because
-    they are out of service or cordoned.
+    """The brokers that can get replicas, with their racks, and those that must be emptied.
+    Brokers in neither set keep their replicas and get no new ones, for example because they are out
+    of service or cordoned.
     """
 
     usable: Racks
