@@ -33,10 +33,8 @@ class PlacedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PlanGoal:
-    """The brokers that can get replicas, with their racks, and those that must be emptied.
-    Brokers in neither set keep their replicas and get no new ones, for example because they are out
-    of service or cordoned.
-    """
+    """The brokers that can get replicas, with their racks, and those that must be emptied. Others,
+    which can be cordoned or out of service, keep their replicas and get no new ones."""
 
     usable: Racks
     leaving: frozenset[int] = frozenset()
