@@ -209,7 +209,8 @@ def _look(broker: int, timeout: float) -> "DiskState":
     async def work(cluster: "Cluster") -> "DiskState":
         return await disk_replacement.look(cluster, broker)
 
-    return with_cluster(None, timeout, work)
+    state: DiskState = with_cluster(None, timeout, work)
+    return state
 
 
 def _steps_with_empty_folder(here: _Here, state: "DiskState") -> "list[MembershipStep]":

@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from appliance.output import counted
-from broker.controller.levelling import Edge, Levelling, Shift
+from appliance.kafka.rack_loads import overloads
+from broker.controller.levelling import Levelling, Shift
 from protocol.types import TopicPartition
 
 COPY_COST = 1_000
 """The cost of one replica that must be copied. A change of the preferred leader costs 1."""
+
+REPEATS_MAX = 5
+"""How often a plan is made again from its own result, at most."""
 
 Racks = Mapping[int, str | None]
 
@@ -30,11 +33,8 @@ class PlacedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PlanGoal:
-    """The brokers that can get replicas, with their racks, and those that must be emptied.
-
-    Brokers that are in neither set keep their replicas and get no new ones, for example because
-    they are out of service or cordoned.
-    """
+    """The brokers that can get replicas, with their racks, and those that must be emptied. Others,
+    which can be cordoned or out of service, keep their replicas and get no new ones."""
 
     usable: Racks
     leaving: frozenset[int] = frozenset()
@@ -57,7 +57,30 @@ def make_plan(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan
 
     Within each topic the brokers get equal numbers of replicas and of preferred leaders, as far as
     the racks allow. The same holds for all topics together.
+
+    With racks the search can miss moves that it finds from its own result. So it is repeated from
+    there, until it has no moves.
     """
+    plan = _plan_once(partitions, goal)
+    targets = dict(plan.targets)
+    for _ in range(REPEATS_MAX):
+        moved = [_moved(one, targets.get(one.tp)) for one in partitions]
+        further = _plan_once(moved, goal)
+        if not further.targets:
+            break
+        targets |= further.targets
+        plan = further
+    before = {one.tp: one.replicas for one in partitions}
+    kept = {tp: members for tp, members in targets.items() if members != before[tp]}
+    return MovePlan(kept, plan.refused, plan.notes)
+
+
+def _moved(one: PlacedPartition, members: tuple[int, ...] | None) -> PlacedPartition:
+    """Return a partition as it is after its move."""
+    return one if members is None else PlacedPartition(one.tp, members, frozenset(members))
+
+
+def _plan_once(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan:
     drafts: dict[str, list[_Draft]] = {}
     refused: dict[TopicPartition, str] = {}
     total = Counter[int]()
@@ -87,7 +110,11 @@ def make_plan(partitions: Sequence[PlacedPartition], goal: PlanGoal) -> MovePlan
             if tuple(draft.members) != draft.before.replicas
         },
         refused,
-        [note for topic, of_topic in drafts.items() for note in _overloads(topic, of_topic, goal)],
+        [
+            note
+            for topic, of_topic in drafts.items()
+            for note in overloads(topic, [one.members for one in of_topic], goal.usable)
+        ],
     )
 
 
@@ -226,14 +253,10 @@ class _ReplicaShifts:
         """Move one replica."""
         draft.members[draft.members.index(source)] = target
 
-    def can_repeat(self, draft: _Draft, steps: Sequence[Edge], step: Edge) -> bool:
-        """Return True if a shift is still possible after other shifts of the same partition."""
-        members = list(draft.members)
-        for source, target in steps:
-            members[members.index(source)] = target
-        source, target = step
-        is_free = source in members and target not in members
-        return is_free and self._keeps_racks(self._used(members), len(members), source, target)
+    def can_repeat(self, draft: _Draft) -> bool:
+        """Return True if there are no racks, because then the shifts of one partition to different
+        brokers do not depend on each other."""
+        return self._rack_count == 1
 
     def _used(self, members: Sequence[int]) -> Counter[str | None]:
         return Counter(self._racks[one] for one in members if one in self._racks)
@@ -273,8 +296,8 @@ class _LeaderShifts:
         draft.members.remove(target)
         draft.members.insert(0, target)
 
-    def can_repeat(self, draft: _Draft, steps: Sequence[Edge], step: Edge) -> bool:
-        """Return False, because a partition has one preferred leader."""
+    def can_repeat(self, draft: _Draft) -> bool:
+        """Return False: a partition has one preferred leader."""
         return False
 
 
@@ -325,8 +348,8 @@ def _run(
     def shift(number: int, source: int, target: int) -> None:
         shifts.shift(of_topic[number], source, target)
 
-    def can_repeat(number: int, steps: Sequence[Edge], step: Edge) -> bool:
-        return shifts.can_repeat(of_topic[number], steps, step)
+    def can_repeat(number: int) -> bool:
+        return shifts.can_repeat(of_topic[number])
 
     if not loads:
         return
@@ -373,25 +396,3 @@ def _level_total(
         for item in of_topic:
             levelling.add(item)
     levelling.level()
-
-
-def _overloads(topic: str, drafts: Sequence[_Draft], goal: PlanGoal) -> Iterator[str]:
-    """Yield a sentence for each rack whose brokers get more than an equal share of a topic's
-    replicas."""
-    loads = Counter(one for draft in drafts for one in draft.members if one in goal.usable)
-    if not loads:
-        return
-    mean = sum(loads.values()) / len(goal.usable)
-    by_rack: dict[str | None, list[int]] = {}
-    for broker, rack in goal.usable.items():
-        by_rack.setdefault(rack, []).append(broker)
-    if len(by_rack) == 1:
-        return
-    for rack, brokers in by_rack.items():
-        most = max(loads[one] for one in brokers)
-        if most >= mean + 1 and len(brokers) < len(goal.usable) / len(by_rack):
-            yield (
-                f"{topic}: {counted(most, 'replica')} on a broker of rack "
-                f"{rack or 'without name'}, {mean:.1f} on average, because the rack has "
-                f"{len(brokers)} of {len(goal.usable)} brokers"
-            )

@@ -12,7 +12,7 @@ from appliance.errors import Failure
 from appliance.launch import native, servers
 from appliance.launch.extras import missing_for
 from appliance.machine.processes import PARENT_VARIABLE, die_with_parent
-from appliance.mill.moved_folder import LINK_REMEDY
+from appliance.mill.moved_folder import refuse_absent
 from appliance.mill.parts import status_ports
 from appliance.mill.settings import Mill, encode_settings, room_of, settings_for
 
@@ -50,10 +50,7 @@ def become(mill: Mill, name: str) -> None:
         if missing := missing_for(room):
             raise Failure(missing)
         folder = mill.home.part_data(name)
-        if folder.is_symlink() and not folder.exists():
-            raise Failure(
-                f"{folder} leads to {folder.readlink()}, which is not there: {LINK_REMEDY}"
-            )
+        refuse_absent(folder)
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = settings_descriptor(encode_settings(settings_for(mill, name)))
         # With -P Python does not search the current folder first, which can be the folder of the

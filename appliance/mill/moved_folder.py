@@ -115,6 +115,19 @@ def unfinished(link: Path) -> FolderMove | None:
         raise MoveFault(f"{path} cannot be read: {error}") from error
 
 
+def refuse_absent(link: Path) -> None:
+    """Raise MoveFault if the data of a part are elsewhere at the moment, so that it does not start
+    with an empty folder."""
+    begun = unfinished(link)
+    if begun is not None and not begun.is_placed:
+        raise MoveFault(
+            f"the move of {link} to {begun.target} was interrupted: run the command of the move"
+            " again"
+        )
+    if link.is_symlink() and not link.exists():
+        raise MoveFault(f"{link} leads to {link.readlink()}, which is not there: {LINK_REMEDY}")
+
+
 def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | None:
     """Return the move of a folder to another place; None if it is there already.
 

@@ -8,7 +8,7 @@ hashes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, TypeVar
@@ -38,9 +38,8 @@ class Levelling(Generic[Item]):
     tie: Callable[[int], int] = lambda _: 0
     changed_with: Callable[[Item], Iterable[Item]] = lambda item: (item,)
     """Returns the items whose possible shifts change when an item is shifted."""
-    can_repeat: Callable[[Item, Sequence[Edge], Edge], bool] = lambda item, steps, step: False
-    """Returns True if an item that makes some steps of a chain can make one more of them, at the
-    same cost as alone."""
+    can_repeat: Callable[[Item], bool] = lambda _: False
+    """Returns True if an item can make several steps of a chain, each at the same cost as alone."""
     is_strict: bool = False
     """True if shifts can cost less than 0. In this case only the cheapest chain between two brokers
     is used, because any other chain could leave a cycle with a negative cost."""
@@ -64,7 +63,7 @@ class Levelling(Generic[Item]):
         while (path := self._cheapest(blocked)) is not None:
             items: list[Item] = []
             for edge in pairwise(path):
-                item = self._item_for(edge, list(zip(items, pairwise(path), strict=False)))
+                item = self._item_for(edge, items)
                 if item is None:
                     # No item is free for this step, because an earlier step of the chain uses the
                     # last one. So look for another chain.
@@ -128,24 +127,20 @@ class Levelling(Generic[Item]):
                     best = (key, _path(source, target, before, reached))
         return None if best is None else best[1]
 
-    def _item_for(self, edge: Edge, taken: list[tuple[Item, Edge]]) -> Item | None:
-        """Return the cheapest item that can make one step of a chain. `taken` has the earlier
-        steps.
+    def _item_for(self, edge: Edge, taken: list[Item]) -> Item | None:
+        """Return the cheapest item that can make one step of a chain. `taken` makes the steps
+        before.
 
         Of two items with the same cost, prefer an item without another step.
         """
         by_cost = self._edges[edge]
-        steps: dict[Item, list[Edge]] = {}
-        for item, step in taken:
-            steps.setdefault(item, []).append(step)
         for cost in sorted(by_cost)[:1] if self.is_strict else sorted(by_cost):
             items = by_cost[cost]
-            free = next((item for item in items if item not in steps), None)
+            free = next((item for item in items if item not in taken), None)
             if free is not None:
                 return free
-            for item in items:
-                if self.can_repeat(item, steps[item], edge):
-                    return item
+            if (again := next(filter(self.can_repeat, items), None)) is not None:
+                return again
         return None
 
 

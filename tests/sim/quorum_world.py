@@ -24,11 +24,12 @@ from broker.quorum.events import (
     Received,
     RemoveVoter,
     Resign,
+    UpdateVoter,
     VoterChange,
 )
 from broker.quorum.ready import Send
 from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, check_snapshot
-from broker.quorum.voters import ReplicaKey, Voter, VoterSet
+from broker.quorum.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from protocol.wire.records import iterate_batches
 from tests.sim.quorum_checks import Checks
 from tests.sim.quorum_disk import SnapshotFile
@@ -360,6 +361,8 @@ class World:
             for key in voters:
                 lost = self.nodes[key.node_id].key != key
                 ways += [RemoveVoter(key)] * (5 if lost else 1)
+                host = f"h{self.chance.randint(1, 3)}"
+                ways.append(UpdateVoter(Voter(key, (Endpoint("BROKER", host, 29_092),))))
             for other in self.nodes.values():
                 if voters.voter(other.node_id) is None:
                     ways += [AddVoter(Voter(other.key))] * 3
@@ -421,6 +424,10 @@ def changed(voters: VoterSet, change: VoterChange) -> VoterSet:
     """Return the voter set after a change."""
     if isinstance(change, RemoveVoter):
         return VoterSet(one for one in voters.voters if one.key != change.key)
+    if isinstance(change, UpdateVoter):
+        return VoterSet(
+            change.voter if one.key == change.voter.key else one for one in voters.voters
+        )
     return VoterSet([*voters.voters, change.voter])
 
 

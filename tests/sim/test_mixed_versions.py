@@ -44,6 +44,7 @@ KINDS = {
         ApiKey.BROKER_HEARTBEAT,
         ApiKey.ALTER_PARTITION,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.UPDATE_RAFT_VOTER,
     ),
     LinkKind.ORDERS: (ApiKey.ENVELOPE,),
     LinkKind.METADATA: (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT),

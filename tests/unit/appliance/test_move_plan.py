@@ -207,6 +207,24 @@ def test_p8_one_partition_can_make_two_steps_of_a_chain() -> None:
     assert copies(partitions, plan) == fewest(partitions, brokers) == 4
 
 
+def placed_as(name: str, text: str) -> list[PlacedPartition]:
+    return topic(name, *(tuple(map(int, one)) for one in text.split()))
+
+
+def test_p8_a_plan_with_racks_and_several_topics_is_complete() -> None:
+    """A second plan moved two more replicas (found by a million random topics)."""
+    racks = dict(zip(range(1, 7), ("a", "a", "a", "b", "b", "b"), strict=True))
+    partitions = [
+        *placed_as("t0", "6731"),
+        *placed_as("t1", "6235 6754 5461 4713 7421"),
+        *placed_as("t2", "4657 5314 1624"),
+    ]
+    goal = PlanGoal(racks, frozenset({7}), 4)
+    plan = make_plan(partitions, goal)
+    check_fixed(done(partitions, plan), goal)
+    assert is_level(loads(done(partitions, plan), list(racks)))
+
+
 def check_random(chance: Random) -> None:
     brokers = list(range(1, chance.randint(2, 7) + 1))
     factor = chance.randint(1, min(len(brokers), 4))

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from appliance.mill import moved_folder
-from appliance.mill.moved_folder import FolderMove, MoveFault, unfinished, wanted_move
+from appliance.mill.moved_folder import (
+    FolderMove,
+    MoveFault,
+    refuse_absent,
+    unfinished,
+    wanted_move,
+)
 
 FILES = {"meta.properties": "node.id=3\n", "t-0/00000000000000000000.log": "records"}
 
@@ -174,6 +180,20 @@ def test_what_is_refused(link: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(MoveFault, match="MiB free, and the folder needs"):
         wanted_move(link, disk / "b", 1 << 60)
     assert content(link) == FILES
+
+
+def test_nothing_starts_with_an_empty_folder_half_way(link: Path, disk: Path) -> None:
+    refuse_absent(link)
+    move = moved(link, disk / "b")
+    refuse_absent(link)
+    link.unlink()
+    with pytest.raises(MoveFault, match="was interrupted: run the command of the move again"):
+        refuse_absent(link)
+    move.carry_out()
+    move.finish()
+    shutil.rmtree(disk / "b")
+    with pytest.raises(MoveFault, match="which is not there: mount its disk"):
+        refuse_absent(link)
 
 
 def test_a_record_that_cannot_be_read_is_named(link: Path) -> None:
