@@ -112,7 +112,7 @@ class Fleet(Server):
         niceness: int = 0,
     ) -> None:
         """Describe the collectors. `ca` is the CA that they trust. `interval_ms` is their
-        `commit_interval`; None for the one that `enrol` gives when there are so many. With
+        `commit_interval`; None for the interval that `enrol` gives to so many collectors. With
         `niceness` their processes have a lower priority than the brokers."""
         self.count = count
         self.interval_ms = commit_interval_ms(count) if interval_ms is None else interval_ms
