@@ -27,7 +27,7 @@ from bench.session import Bench
 from tests.harness.broker import BrokerProcess
 from tests.harness.certificates import new_test_authority
 from tests.harness.cluster import ClusterProcesses
-from tests.harness.fleet import BROKER_SETTINGS, LINES_PER_S, Fleet
+from tests.harness.fleet import BROKER_SETTINGS, CLUSTER_SETTINGS, LINES_PER_S, Fleet
 from tests.harness.fleet_lines import FleetReader
 from tests.harness.wait import wait_until
 
@@ -53,7 +53,7 @@ def running_brokers(folder: Path, count: int) -> Iterator[tuple[Sequence[BrokerP
             yield [broker], authority.file
         return
     cluster = ClusterProcesses(
-        folder, BROKER_SETTINGS, size=count, authority=authority, needs_login=True
+        folder, CLUSTER_SETTINGS, size=count, authority=authority, needs_login=True
     )
     with cluster:
         cluster.wait_for_controller()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.certificates import new_test_authority
 from tests.harness.cluster import ClusterProcesses
-from tests.harness.fleet import BROKER_SETTINGS, Fleet
+from tests.harness.fleet import CLUSTER_SETTINGS, Fleet
 from tests.harness.fleet_lines import FleetReader
 from tests.harness.tally import tell
 from tests.harness.wait import wait_until
@@ -39,7 +39,7 @@ def all_commit(fleet: Fleet, reader: FleetReader) -> None:
 
 def test_lines_of_two_hundred_hosts_arrive_once_while_a_broker_is_killed(tmp_path: Path) -> None:
     authority = new_test_authority(tmp_path / "ca")
-    cluster = ClusterProcesses(tmp_path, BROKER_SETTINGS, authority=authority, needs_login=True)
+    cluster = ClusterProcesses(tmp_path, CLUSTER_SETTINGS, authority=authority, needs_login=True)
     with cluster:
         cluster.wait_for_controller()
         brokers = list(cluster.brokers.values())

@@ -30,6 +30,7 @@ from appliance.enrol.rights import (
     commit_interval_ms,
     user_of,
 )
+from broker.node_keys import FACTORS, TRANSACTIONS_MIN_ISR
 from protocol.client.acl_admin import create_acls
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
@@ -56,6 +57,13 @@ COMMAND_S = 120.0
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 BROKER_SETTINGS: Mapping[str, object] = {"max.connections.per.ip": 10_000}
 """All collectors of the rig have one address, which those of real hosts do not have."""
+CLUSTER_SETTINGS: Mapping[str, object] = {
+    **BROKER_SETTINGS,
+    **dict.fromkeys(FACTORS, 3),
+    TRANSACTIONS_MIN_ISR: 2,
+    "min.insync.replicas": 2,
+}
+"""The settings of three brokers, with which every topic survives the loss of one."""
 
 
 class FleetProcess:
@@ -112,7 +120,7 @@ class Fleet(Server):
         niceness: int = 0,
     ) -> None:
         """Describe the collectors. `ca` is the CA that they trust. `interval_ms` is their
-        `commit_interval`; None for the one that `enrol` gives when there are so many. With
+        `commit_interval`; None for the interval that `enrol` gives to so many collectors. With
         `niceness` their processes have a lower priority than the brokers."""
         self.count = count
         self.interval_ms = commit_interval_ms(count) if interval_ms is None else interval_ms

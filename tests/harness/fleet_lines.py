@@ -27,7 +27,7 @@ class FleetJudge:
     """Judges the lines as they arrive.
 
     All lines of a file go to one partition, so the lines of each collector must arrive in their
-    order: without a gap, without one that arrived before.
+    order, without a gap and without a repetition.
     """
 
     def __init__(self) -> None:
