@@ -295,12 +295,11 @@ def data_ownership(mill: Mill) -> Iterator[Check]:
 def _moved_folder(folder: Path) -> Iterator[Check]:
     """Check that a broker's folder is where its link says, and that no move of it was
     interrupted."""
-    number = folder.name.removeprefix(BROKER_PREFIX)
-    what = f"data folder {folder}"
-    begun = unfinished(folder)
+    what, begun = f"data folder {folder}", unfinished(folder)
     if begun is not None and not begun.is_placed:
         found = f"its move to {begun.target} was interrupted"
-        yield Check(CheckLevel.FAILED, what, found, f"run `./millrace broker move {number}`")
+        remedy = f"run `./millrace broker move {folder.name.removeprefix(BROKER_PREFIX)}`"
+        yield Check(CheckLevel.FAILED, what, found, remedy)
     elif folder.is_symlink() and not folder.exists():
         found = f"it leads to {folder.readlink()}, which is not there"
         yield Check(CheckLevel.FAILED, what, found, LINK_REMEDY)
@@ -316,9 +315,9 @@ def _cluster_sizes(mill: Mill) -> Iterator[Check]:
     if not configured or known is None:
         return
     voters = known.ids
-    # A host has only the folder of its own broker, which can be a newcomer.
-    is_on_one_machine = mill.config.cluster.hosts is None
-    if is_on_one_machine and not any(stored_voters(_folder(mill, number)) for number in voters):
+    # One of several hosts has only the folder of its own broker, which can be a newcomer.
+    known_here = mill.config.cluster.hosts or any(stored_voters(_folder(mill, n)) for n in voters)
+    if not known_here:
         yield Check(
             CheckLevel.FAILED,
             f"data folders below {mill.home.data}",
@@ -371,8 +370,7 @@ def disk_space(home: Home) -> Iterator[Check]:
     else:
         yield Check(CheckLevel.OK, f"disk of {folder}", text)
     if not os.access(folder, os.W_OK):
-        remedy = "let the user of the mill own the folder"
-        yield Check(CheckLevel.FAILED, f"folder {folder}", "not writable", remedy)
+        yield Check(CheckLevel.FAILED, f"folder {folder}", "not writable", "let the mill own it")
 
 
 def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:

@@ -106,8 +106,8 @@ def _afterwards(bootstrap: str | None) -> str:
     """Return what is left for the user to do."""
     if own_hosts(bootstrap) is None:
         return (
-            "Its folder stays as it is: delete it before the id comes back. Take the id out of "
-            "`cluster.brokers` in the file, and run `./millrace up --apply`"
+            "Take its id out of `cluster.brokers` in the file, and run `./millrace up --apply`. "
+            "Its data folder was kept: delete the folder before you use the id again"
         )
     return (
         "Delete `data` on its host. Take the id out of `cluster.brokers` and `cluster.hosts` in the"

@@ -190,7 +190,7 @@ def test_brokers_that_are_away_are_told_with_the_moment_since_when(
         broker.kill9()
         before_ms = time.time_ns() // 1_000_000
         log.write_bytes(b"waits\n")
-        wait_until(lambda: "no acknowledgement" in told(), 30, "the problem")
+        wait_until(lambda: "no broker has acknowledged lines" in told(), 30, "the problem")
         after_ms = time.time_ns() // 1_000_000
         first_ms = since_ms()
         assert before_ms - 1_000 < first_ms < after_ms

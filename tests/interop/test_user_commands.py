@@ -91,7 +91,7 @@ def test_the_consequence_of_removing_the_last_super_user(
     commands: Commands, tmp_path: Path
 ) -> None:
     said = commands.user("remove", "root", code=2)
-    assert "root is the last super user with a password: after their next start" in said
+    assert "root is the last super user with a password: from their next start on" in said
     commands.user("add", "shop", "--password-file", file_of(tmp_path, CANARY))
     assert "last super user" not in commands.user("remove", "root", code=2)
     commands.user("remove", "shop", "--yes")
