@@ -221,13 +221,11 @@ def unfinished_restore(home: Home) -> Iterator[Check]:
     staging = restoring(home.data)
     if staging.exists() and not home.secrets.exists():
         found = f"{staging} exists: a restore was killed, or is still running"
-        again = "`./millrace restore` of the same backup starts the restore again"
-        yield Check(
-            CheckLevel.FAILED,
-            "restore",
-            found,
-            f"{again}; if you delete {staging}, the mill starts empty",
+        remedy = (
+            "`./millrace restore` of the same backup starts the restore again; if you delete"
+            f" {staging}, the mill starts empty"
         )
+        yield Check(CheckLevel.FAILED, "restore", found, remedy)
 
 
 def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:

@@ -303,7 +303,7 @@ class PortsSection(_FileModel):
         default_factory=dict,
         description="brokers with other ports: a broker's id and its place P, which has the first"
         " broker ports plus P-1, see [move a broker](../howto/move-a-broker.md)",
-        examples=[{3: 13}],
+        examples=[{1: 13}],
     )
     redis: int = Field(
         default=6380,

@@ -81,7 +81,9 @@ def test_what_is_counted_cannot_be_forgotten(settings: SinksSettings, drive: Dri
     drive(settings, OLD).apply(batch(0, "old"))
     with pytest.raises(StillCounted, match="still counts old: take the metric out"):
         forget_metric(settings, "old")
-    with pytest.raises(UnknownMetric, match="no metric 'elder' is stored; the stored metrics are old"):
+    with pytest.raises(
+        UnknownMetric, match="no metric 'elder' is stored; the stored metrics are old"
+    ):
         forget_metric(settings, "elder")
 
 

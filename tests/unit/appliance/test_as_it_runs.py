@@ -57,7 +57,10 @@ def test_a_metric_of_the_file_before_is_shown_while_the_file_has_faults(
     runs(monkeypatch, tmp_path)
     config(tmp_path, FAULTY)
     code, _, err = run(monkeypatch, tmp_path, "show", "other")
-    assert (code, err) == (Exit.NOT_FOUND, ["millrace: there is no metric 'other'; there are m"])
+    assert (code, err) == (
+        Exit.NOT_FOUND,
+        ["millrace: there is no metric 'other'; the metrics are m"],
+    )
 
 
 def test_where_no_mill_runs_the_file_counts(

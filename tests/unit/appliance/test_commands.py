@@ -129,7 +129,7 @@ def test_a_missing_metric_names_the_closest(
     assert "did you mean requests?" in err[0]
     code, _, err = run(monkeypatch, tmp_path, "show", "requests", "--size", "1h")
     assert code == 4
-    assert "requests has 1m" in err[0]
+    assert "its windows are 1m" in err[0]
 
 
 def test_a_table_in_a_pipe_is_plain_and_whole() -> None:
