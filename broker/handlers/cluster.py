@@ -87,7 +87,7 @@ class ClusterHandlers:
     ) -> FindCoordinatorResponse | None:
         """Return the coordinator of a group or transactional id.
 
-        A missing internal topic is created first.
+        A missing internal topic is created first, if the user has the right for one of the keys.
         """
         keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
         shards: GroupCoordinator | TxnCoordinator
@@ -102,7 +102,7 @@ class ClusterHandlers:
             return _coordinators(call, refused)
 
         denied = {key for key in keys if not call.may(AclOperation.DESCRIBE, kind, key)}
-        if denied and len(denied) == len(set(keys)):
+        if len(denied) == len(set(keys)):
             return _coordinators(call, [_denied(key, kind) for key in keys])
 
         def coordinators() -> list[int]:

@@ -298,6 +298,20 @@ def test_many_coordinators_are_told_key_by_key(rig: AclRig) -> None:
     assert rig.ask_as(request, 3).error_code != refused
 
 
+@pytest.mark.parametrize(
+    ("key_type", "topic"), [(0, "__consumer_offsets"), (1, "__transaction_state")]
+)
+def test_a_question_about_no_coordinator_creates_no_topic(key_type: int, topic: str) -> None:
+    """Found by fuzz: a user without rights created the internal topic with an empty list."""
+    rig = AclRig()
+    before = rig.broker.parts.metadata.image
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[])
+    assert rig.ask_as(request, 4).coordinators == []
+    rig.world.settle()
+    assert topic not in before.topics
+    assert rig.broker.parts.metadata.image is before
+
+
 def test_a_producer_id_needs_a_topic_to_write_to(rig: AclRig) -> None:
     """KIP-679: the user needs IDEMPOTENT_WRITE on the cluster, or WRITE on a topic that no DENY
     covers."""
