@@ -151,7 +151,10 @@ def is_a_copy(host: Host, file: Path) -> None:
     known = json.loads(note.read_text())
     note.write_text(json.dumps({**known, "machine_id": "another"}))
     copied = host.run("collector", "run")
-    assert copied.returncode == 3 and "on another machine (another)" in copied.stderr
+    assert (
+        copied.returncode == 3
+        and "with the id another, but the id of this machine is" in copied.stderr
+    )
     note.write_text(json.dumps({**known, "cluster_id": "another-cluster"}))
     foreign = host.run("join", str(file))
     assert foreign.returncode == 3

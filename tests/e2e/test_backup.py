@@ -163,7 +163,7 @@ def test_a_backup_that_finds_no_moment_gives_up(
         asked = Mill(mill.home, config, Placement())
         with monkeypatch.context() as impatient:
             impatient.setattr(take, "COPY_S_MAX", 0.0)
-            with pytest.raises(take.BackupFailed, match=f"in {take.PAUSES_MAX} tries"):
+            with pytest.raises(take.BackupFailed, match=f"was paused {take.PAUSES_MAX} times"):
                 take.take(asked, tmp_path / "backup", ignored)
         assert not list(tmp_path.glob("backup*"))
         taken = take.take(asked, tmp_path / "backup", ignored)

@@ -93,7 +93,7 @@ def test_a_topic_lives_and_dies(millrace: Run) -> None:
     assert millrace("topic", "alter", "t1", "-p", "2").code == 1
     refused = millrace("topic", "delete", "t1")
     assert refused.code == 2
-    assert "needs --yes" in refused.err
+    assert "add --yes" in refused.err
     assert "would delete t1: 3 partitions" in millrace("topic", "delete", "t1", "--dry-run").err
     told = millrace("topic", "delete", "t1", "--yes", "--json")
     assert (told.code, told.data) == (0, [{"topic": "t1", "partitions": 3, "deleted": True}])

@@ -82,7 +82,7 @@ def test_a_host_that_is_lost_is_replaced_by_a_new_machine(
     assert planned.code == 0, planned.err
     assert "broker 3 copies" in planned.err
     assert f"start {mill.name_of(3)} again, and type `./millrace up` there" in planned.err
-    assert "two brokers vote until it is whole" in planned.err
+    assert "only two brokers vote until broker 3 has all metadata" in planned.err
     assert voters(mill) == [1, 2, 3]
 
     # The command is killed once, and the same command continues on another host.

@@ -154,7 +154,7 @@ def test_a_crashing_part_is_tried_again_and_again(tmp_path: Path) -> None:
         assert mill.log("a").count("begun") >= 3
 
 
-@pytest.mark.parametrize(("code", "word"), [(75, "newer owner"), (2, "settings")])
+@pytest.mark.parametrize(("code", "word"), [(75, "another process"), (2, "settings")])
 def test_a_part_that_must_not_restart_is_left_alone(tmp_path: Path, code: int, word: str) -> None:
     with fake_mill(tmp_path, {"name": "a", "modes": [f"exit={code}"]}, {"name": "b"}) as mill:
         wait_until(lambda: mill.entry()["state"] == "failed", DEADLINE_S, "it has given up")

@@ -72,7 +72,7 @@ def test_what_waits_is_said_shown_and_only_then_deleted(
     code, _, err = run(monkeypatch, tmp_path, "stream", "purge")
     assert code == Exit.USAGE
     assert "m: 1 cells of MySQL's 1m windows" in err[0]
-    assert "needs --yes" in err[-1]
+    assert "add --yes" in err[-1]
     assert not sink.purge(now_s)
     assert windows(sink) == [60, 60]
 
