@@ -94,7 +94,7 @@ def checked_context(files: PageTls, names: Sequence[str]) -> PageContext:
         # certificate of the file is sent, so the file can have the whole chain.
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Trust the certificate itself, because its CA can be known to browsers only.
+        # Trust the certificate itself, because browsers can know a CA that this host does not know.
         trusting.load_verify_locations(files.certificate)
         trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         for name in names:

@@ -36,7 +36,7 @@ def dead_letters(
         typer.Option("--replay", help="Send them as lines; without --execute they are only shown."),
     ] = False,
     execute: Annotated[
-        bool, typer.Option("--execute", help="With --replay: do it instead of showing it.")
+        bool, typer.Option("--execute", help="With --replay: send them instead of showing them.")
     ] = False,
     decode: Annotated[
         str | None,

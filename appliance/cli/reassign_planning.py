@@ -57,7 +57,8 @@ def generate(
 ) -> None:
     """Plan the smallest move, and write it to a file; nothing is moved.
 
-    Without --brokers, --add and --remove the plan levels all brokers in service.
+    Without --brokers, --add and --remove the plan balances the replicas over all brokers in
+    service.
     """
     from appliance.kafka import reassign, reassignment_files
     from appliance.kafka.move_plan import make_plan

@@ -170,5 +170,8 @@ class StepTaker:
 
 
 def _both_wait(step: MembershipStep, last: MembershipStep | None) -> bool:
-    """Return whether both steps wait for the same kind of copies, perhaps of fewer partitions."""
+    """Return whether both steps wait for moves, or both wait for replicas to be added.
+
+    `step` can name fewer partitions than `last`, because some copies are complete.
+    """
     return isinstance(step, WaitForMoves | WaitForReplicas) and type(step) is type(last)

@@ -224,7 +224,8 @@ def renew(home: Home, holders: Sequence[Holder], now: datetime) -> list[Path]:
 def leaf_for_another_host(home: Home, holder: Holder, now: datetime) -> tuple[bytes, "KeyPair"]:
     """Return the CA's certificate, and a new certificate with its key for a broker of another host.
 
-    Nothing is written, unless there is no CA yet. Raises CertificateFault.
+    The new certificate and key are not written. If there is no CA yet, one is created and written.
+    The public copy of the CA is restored if it is missing. Raises CertificateFault.
     """
     try:
         return _signed(home, holder, now, [])

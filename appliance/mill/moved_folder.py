@@ -52,10 +52,11 @@ class FolderMove:
         return _has_content(self.source) or _has_content(self.target)
 
     def carry_out(self, *, is_empty: bool = False) -> None:
-        """Move the data, or continue an interrupted move. No process may use them.
+        """Move the data, or continue an interrupted move. No process may use the data.
 
-        With `is_empty` the data are lost, and the new folder is an empty one. Raises OSError, and
-        MoveFault if there are no data and they should not be lost.
+        Pass `is_empty` if the disk with the data is lost. Then, if neither place has data, the new
+        folder is created empty. Without `is_empty`, MoveFault is raised in this case. Raises
+        OSError too.
         """
         if not is_empty and not self.has_data:
             raise MoveFault(f"{self.source} has no data: mount its disk, or put the folder back")

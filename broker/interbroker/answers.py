@@ -9,7 +9,7 @@ from protocol.errors import ApiError
 
 
 def waiter_of(call: Call) -> OrderWaiter:
-    """Return a waiter that answers a call with the decision, or with an error in the answer."""
+    """Return a waiter that answers the call: with the controller's reply, or with its error."""
 
     def refused(error: ApiError) -> None:
         call.answer(refusal(call.api_key, error))

@@ -81,8 +81,8 @@ def checked_context(files: TlsFiles, names: Sequence[str]) -> ssl.SSLContext:
         if pem.files.ca:
             pem.trust(trusting)
         else:
-            # Trust the certificate itself, because the CA that signed it can be known to clients
-            # only.
+            # Trust the certificate itself, because clients can know a CA that this host does not
+            # know.
             trusting.load_verify_locations(pem.files.certificate)
             trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         for name in names:

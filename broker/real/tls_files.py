@@ -84,8 +84,10 @@ class PemFiles:
             raise WrongCertificate(self.ca_key, found, "certificates in PEM format") from error
 
     def refused(self, by: str, error: TlsError, name: str) -> WrongCertificate:
-        """Return the fault of a certificate that the peer `by` refuses. `name` is the name by which
-        the peer reaches the broker."""
+        """Return the fault for a certificate that a peer refused.
+
+        `by` describes the peer. `name` is the host name under which it reaches the broker.
+        """
         found = f"{self.files.certificate}, which {by} refuses: {error}"
         return WrongCertificate(self.certificate_key, found, self._expected(error, name))
 

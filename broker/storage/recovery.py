@@ -246,9 +246,10 @@ class _Loading:
             self.known_below, self.producers = found
 
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
-        """Add one segment.
+        """Add one segment, and check it as far as needed.
 
-        Return a description of the fault at the offset `expected`; None if the segment is valid.
+        Return None if the segment is valid, otherwise a description of its first fault. Then
+        `self.expected` is the offset of this fault.
         """
         rules = self.rules
         if base_offset != self.expected and not self._may_begin_at(base_offset):

@@ -20,8 +20,8 @@ from broker.storage.segment import DELETED_SUFFIX, Segment, SegmentState
 from broker.storage.txn_index import AbortedEntry, AbortedRange
 
 WARM_SEGMENTS_MAX = 3
-"""The number of closed segments per log that keep a file descriptor and indexes in memory. The last
-used ones are kept.
+"""The number of closed segments per log that keep a file descriptor and indexes in memory. The most
+recently used ones are kept.
 
 The number suffices for readers at three different offsets. It is small, because the indexes of 1
 GiB take 5 MiB, and a log that rolls keeps this many even if no reader needs them.

@@ -15,17 +15,18 @@ from collector.config.input_section import InputSection, check_topic_name
 from protocol.security.cluster_security import ClusterEntry, ClusterSecurity
 
 # Reading.
-BLOCK_BYTES = 1 << 20  # most bytes that one read takes from a file
+BLOCK_BYTES = 1 << 20  # at most this many bytes are taken by one read from a file
 BACKFILL_BYTES = 4 << 20  # a file with more unread bytes than this waits in the backfill queue
 NEW_BYTES = 64 << 10  # a file that was never read to its end is behind if more than this is unread
-PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
-MARKER_BYTES = 1024  # most bytes directly before the position whose hash confirms the position
+PREFIX_BYTES = 4096  # at most this many bytes of a file's head identify it
+MARKER_BYTES = 1024  # at most this many bytes before the position are hashed to confirm it
 # reading of a file that was moved out of the globs ends after this time without growth
 DRAIN_QUIET_MS = 5_000
 INGESTED_QUIET_MS = 5_000  # a finished file is moved or deleted after this time without growth
 # after this time, a possible copy whose original still exists is read as a new file
 COPY_QUIET_MS = 5_000
-CHECKSUM_BYTES = 64 << 20  # most bytes that one scan reads to find out if a file is a copy
+# at most this many bytes are read by one scan to find out if a file is a copy
+CHECKSUM_BYTES = 64 << 20
 # first and longest wait before an unreadable file or a refused partition is retried
 RETRY_MS = (200, 5_000)
 # the same, with random waits, for the first contact of a collector that has a trust group
@@ -36,7 +37,7 @@ RESCAN_GAP_MS = 50  # shortest time between two scans that inotify events reques
 # Sending.
 # the group of the stream; old lines wait for its progress while live lines arrive
 READER_GROUP = "millrace-stream"
-# most bytes that one read takes from a file while other files write live lines
+# at most this many bytes are taken by one read from a file while other files write live lines
 SHARED_BLOCK_BYTES = 128 << 10
 COMMIT_MS = 25  # default of `commit_interval`, and its smallest value
 COMMIT_MS_MAX = 60_000  # largest value of `commit_interval`

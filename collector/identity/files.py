@@ -69,8 +69,8 @@ class _Walk:
     links: deque[_Folder] = field(default_factory=deque)
     entered: set[tuple[int, str, NextSegments]] = field(default_factory=set)
     linked: dict[str, bool] = field(default_factory=dict)
-    """Folders that were entered through a link. The value says whether names in subfolders can
-    match.
+    """Folders that were entered through a link. The value is True if names in subfolders can
+    match a pattern.
     """
 
 

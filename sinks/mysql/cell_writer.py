@@ -1,8 +1,9 @@
 """Writes the cells of one batch, inside the transaction of the merge.
 
-Blocks are added to stored cells by the server (`bulk`). For rows, the stored cells are read and
-merged here, and written as complete values (`merge`). Cells of blocks that the live view must show
-are read back, because the view needs complete values of both.
+Cells arrive as encoded blocks or as rows. MySQL itself adds the cells of a block to the stored
+cells (`bulk`). For rows, this module reads the stored cells, merges the rows into them, and writes
+the complete values (`merge`). If the live view shows the cells of a block, they are read back
+afterwards, because the view needs the complete values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -213,7 +213,7 @@ class StreamSection(Section):
             if section.topic in topics:
                 raise fault(
                     f"topic {section.topic!r} in {topics[section.topic]} and {name}",
-                    "one input per topic, or its lines would be counted twice",
+                    "one input per topic, because a second input counts its lines twice",
                 )
             topics[section.topic] = name
         return value
