@@ -104,13 +104,13 @@ def test_letters_are_shown_first_put_back_once_and_then_known(
     assert [(row["fate"], row["line"]) for row in found["letters"]] == [
         ("put back", "ÿ one"), ("put back", "þ two"),
     ]  # fmt: skip
-    assert "2 would be put back, 0 were put back before" in said
+    assert "2 dead letters would be put back into the topic, 0 were put back before" in said
     assert values(broker, "t", 1) == [(b"text/a.log", b"good")]
     _, said = ask(broker, "--replay", "--decode", "latin-1", "--execute")
-    assert "2 put back, 0 were put back before, 0 cannot be put back" in said
+    assert "2 dead letters put back into the topic, 0 were put back before, 0 cannot" in said
     found, said = ask(broker, "--replay", "--decode", "latin-1", "--execute")
     assert {row["fate"] for row in found["letters"]} == {"replayed before"}
-    assert "0 put back, 2 were put back before" in said
+    assert "0 dead letters put back into the topic, 2 were put back before" in said
     assert values(broker, "t", 3) == [
         (b"text/a.log", b"good"),
         (b"text/a.log", "þ two".encode()),
@@ -134,7 +134,7 @@ def test_letters_edited_by_hand_go_alone_under_the_key_their_line_would_have(
         ("replayed", "second"),
         ("no such dead letter, or the options exclude it", None),
     ]
-    assert "1 put back, 0 were put back before, 1 cannot be put back" in said
+    assert "1 dead letter put back into the topic, 0 were put back before, 1 cannot" in said
     assert values(broker, "t", 1) == [(None, b"second")]
 
 
@@ -167,10 +167,10 @@ def test_killed_in_the_middle_the_next_run_puts_back_the_rest(
     process.send_signal(signal.SIGKILL)
     process.wait()
     _, said = ask(broker, "--replay", "--execute")
-    assert f"{count} put back" not in said
+    assert f"{count} dead letters put back" not in said
     assert sorted(reader.values(count)) == sorted(lines)
     _, said = ask(broker, "--replay", "--execute")
-    assert f"0 put back, {count} were put back before" in said
+    assert f"0 dead letters put back into the topic, {count} were put back before" in said
     assert len(reader.poll()) == count
     reader.close()
 
@@ -193,7 +193,7 @@ def test_of_two_at_the_same_time_the_first_is_fenced(
     run(both())
     assert values(broker, "t", 1) == [(b"text/a.log", b"\xff one")]
     _, said = ask(broker, "--replay", "--execute")
-    assert "0 put back, 1 were put back before" in said
+    assert "0 dead letters put back into the topic, 1 were put back before" in said
 
 
 def test_a_replay_waits_for_what_a_collector_has_open(
