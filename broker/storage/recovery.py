@@ -246,11 +246,8 @@ class _Loading:
             self.known_below, self.producers = found
 
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
-        """Add one segment, and check it as far as needed.
-
-        Return None if the segment is valid, otherwise a description of its first fault. Then
-        `self.expected` is the offset of this fault.
-        """
+        """Add one segment, and check it as far as needed. Return None if the segment is valid,
+        otherwise a description of its first fault, whose offset is then `self.expected`."""
         rules = self.rules
         if base_offset != self.expected and not self._may_begin_at(base_offset):
             return f"the next segment begins at {base_offset}, expected {self.expected}"
