@@ -182,6 +182,7 @@ def reason_to_wait(mill: HostedMill, host: int) -> str:
     return str(row["reason"]) if "waits for" in row["reason"] else ""
 
 
+@pytest.mark.slow
 def test_each_host_is_upgraded(scene: HostedScene) -> None:
     """The brokers of the hosts restart in turns, and on the main host the other parts too."""
     mill = scene.mill
@@ -207,6 +208,7 @@ def test_each_host_is_upgraded(scene: HostedScene) -> None:
     scene.is_exact()
 
 
+@pytest.mark.slow
 def test_a_fourth_host_is_added_and_another_is_removed(
     scene: HostedScene, machines: ExitStack
 ) -> None:
