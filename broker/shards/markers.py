@@ -1,8 +1,8 @@
 """Writes transaction markers into the partitions that this broker leads.
 
-The waiter gets one of three results: committed; the partition is deleted
-(UNKNOWN_TOPIC_OR_PARTITION, so no reader can see its records); or this broker does not lead it any
-more (NOT_LEADER_OR_FOLLOWER, so the new leader must write the marker).
+The waiter gets one of four results: committed; fenced, by something that is committed (`FENCED`);
+the partition is deleted (UNKNOWN_TOPIC_OR_PARTITION, so no reader can see its records); or this
+broker does not lead it any more (NOT_LEADER_OR_FOLLOWER, so the new leader must write the marker).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.wire.records import Marker
 
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 """The final errors: a newer coordinator or producer has already ended the transaction in the
-partition."""
+partition, and this is committed."""
 
 
 class TxnMarker(NamedTuple):
@@ -40,6 +40,22 @@ class OffsetShards(Protocol):
         """Handle a marker that was written to a partition of the offsets topic."""
 
 
+class _FencedWait:
+    """The wait of a fenced marker until what fences it is committed."""
+
+    __slots__ = ("_code", "_waiter")
+
+    def __init__(self, waiter: WaitingOperation, code: ErrorCode) -> None:
+        self._waiter = waiter
+        self._code = code
+
+    def reached(self) -> None:
+        self._waiter.lost(self._code)
+
+    def lost(self, code: ErrorCode) -> None:
+        self._waiter.lost(code)
+
+
 class Markers:
     """Writes transaction markers into partitions that this broker leads."""
 
@@ -57,9 +73,12 @@ class Markers:
         """Write a marker. The waiter is notified when the marker is committed, possibly before this
         method returns.
 
-        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker that is older
-        than the log's state, and KAFKA_STORAGE_ERROR for a disk error. Without a deadline, the wait
-        lasts as long as this broker leads the partition.
+        A marker that is older than the log's state is not written. The waiter gets the error from
+        `FENCED` only when that state is committed: if this leader is lost before, the next leader
+        does not have the newer marker, and must write this one.
+
+        Raises KAFKA_STORAGE_ERROR for a disk error. Without a deadline, the wait lasts as long as
+        this broker leads the partition.
         """
         log = replica.log
         now_ms = self._ports.clock.now_ms()
@@ -76,6 +95,11 @@ class Markers:
         except DiskError as error:
             self._ports.write_failed(replica.topic_partition, error, now_ms)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except ApiError as error:
+            if error.code not in FENCED:
+                raise
+            self._await(replica, log.log_end_offset, _FencedWait(waiter, error.code), deadline_ms)
+            return
         if replica.topic == OFFSETS_TOPIC:
             self._offset_shards.marker_written(
                 replica,
@@ -83,11 +107,7 @@ class Markers:
                 ProducerEpoch(marker.producer_id, marker.producer_epoch),
                 Marker(marker.is_commit, marker.coordinator_epoch),
             )
-        end_offset = appended.last_offset + 1
-        if deadline_ms is None:
-            replica.committed.await_(end_offset, waiter, None)
-        else:
-            self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)
+        self._await(replica, appended.last_offset + 1, waiter, deadline_ms)
         replica.on_written()
 
     def write_once(
@@ -109,4 +129,17 @@ class Markers:
         # producer's former transaction.
         state.verifications.void(marker.producer_id)
         end_offset = known.offset + 1 if known.offset >= 0 else log.log_end_offset
-        self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)
+        self._await(replica, end_offset, waiter, deadline_ms)
+
+    def _await(
+        self,
+        replica: Replica,
+        end_offset: int,
+        waiter: WaitingOperation,
+        deadline_ms: int | None,
+    ) -> None:
+        """Wait until everything below `end_offset` is committed."""
+        if deadline_ms is None:
+            replica.committed.await_(end_offset, waiter, None)
+        else:
+            self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)

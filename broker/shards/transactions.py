@@ -258,16 +258,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
         """Return True if a rejected marker need not be written any more.
 
-        The marker of a decided transaction is written again after every refusal. There are two
-        exceptions. The metadata shows that the marker's partition is deleted, or a newer producer
-        or coordinator epoch has ended the transaction there. The answer of another broker never
+        The marker of a decided transaction is written again after every refusal, unless the
+        metadata shows that the marker's partition is deleted. The answer of another broker never
         proves that a partition is deleted.
         """
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return leader_of(self.ports.metadata.image, topic_partition) is None
-        if error.code in FENCED:
-            _tell_fenced(topic_partition, error.code)
-            return True
         self._outages.refused(topic_partition, error, now_ms)
         return False
 

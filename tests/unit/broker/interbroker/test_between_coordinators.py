@@ -9,6 +9,7 @@ import pytest
 
 from broker.interbroker.transactions import MARKERS_MS_MAX, transaction_handlers
 from broker.sessions.call import Call
+from broker.shards.markers import FENCED
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.transactions import (
@@ -201,6 +202,34 @@ def test_a_marker_of_newer_epochs_or_behind_another_batch_is_another_marker(
     assert marker_code(between.mark(producer)) is ErrorCode.INVALID_PRODUCER_EPOCH
     old = between.mark(producer, producer_epoch=1)
     assert marker_code(old) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+@pytest.mark.parametrize("newer", [{"coordinator_epoch": 6}, {"producer_epoch": 1}])
+def test_a_marker_is_fenced_only_by_what_is_committed(
+    rig: Rig, between: Between, newer: dict[str, int]
+) -> None:
+    """A fenced coordinator takes the transaction for ended in the partition. What fences it can
+    still be lost with the leader of the partition, so the answer waits for the commit."""
+    producer = TxnProducer(rig).ready()
+    producer.add(A)
+    between.mark(producer, **newer)
+    lost = between.mark(producer)
+    rig.advance(MARKERS_MS_MAX)
+    assert marker_code(lost) is ErrorCode.REQUEST_TIMED_OUT
+    old = between.mark(producer)
+    assert not old.is_answered()
+    settle(rig)
+    assert marker_code(old) in FENCED
+    assert marker_code(between.mark(producer)) in FENCED
+
+
+def test_a_fenced_marker_is_written_by_the_next_leader(rig: Rig, between: Between) -> None:
+    producer = TxnProducer(rig).ready()
+    producer.add(A)
+    between.mark(producer, coordinator_epoch=6)
+    old = between.mark(producer)
+    Controller(rig).take(A)
+    assert marker_code(old) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_nothing_is_let_in_behind_the_marker_of_a_newer_coordinator(
