@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.errors import Failure
-from appliance.machine.files import write_atomically
+from appliance.machine.files import sync_folder, write_atomically
 
 RECORD = ".moving"
 PARTIAL = ".copying"
@@ -72,13 +72,13 @@ class FolderMove:
         if is_there and self.source != self.target:
             # The data were copied. The former ones must not be started again.
             self.source.rename(_aside(self.source))
-            _sync(self.source.parent)
+            sync_folder(self.source.parent)
         if self.target != self.link:
             made = self.link.with_name(self.link.name + PARTIAL)
             made.unlink(missing_ok=True)
             made.symlink_to(self.target)
             made.replace(self.link)
-        _sync(self.link.parent)
+        sync_folder(self.link.parent)
 
     def finish(self) -> None:
         """Delete the former data and the record, because the broker works at the new place."""
@@ -99,9 +99,9 @@ class FolderMove:
                 shutil.rmtree(partial)
             shutil.copytree(self.source, partial, symlinks=True, copy_function=_copy_durably)
             for folder, _, _ in os.walk(partial):
-                _sync(Path(folder))
+                sync_folder(Path(folder))
             partial.rename(self.target)
-        _sync(self.target.parent)
+        sync_folder(self.target.parent)
 
 
 def unfinished(link: Path) -> FolderMove | None:
@@ -178,12 +178,5 @@ def _aside(source: Path) -> Path:
 
 def _copy_durably(source: str, target: str) -> None:
     shutil.copy2(source, target)
-    _sync(Path(target))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with Path(target).open("rb") as copied:
+        os.fsync(copied.fileno())

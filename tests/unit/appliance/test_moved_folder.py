@@ -96,7 +96,7 @@ SYSTEM_CALLS: list[tuple[Any, str]] = [
     (Path, "unlink"),
     (Path, "symlink_to"),
     (moved_folder, "write_atomically"),
-    (moved_folder, "_sync"),
+    (moved_folder, "sync_folder"),
     (moved_folder, "_copy_durably"),
     (shutil, "rmtree"),
 ]
