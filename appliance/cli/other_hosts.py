@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.cli import context
 from appliance.config.faults import ConfigFaults
-from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, has_other_parts, main_broker, voters
+from appliance.mill.parts import BROKER_PREFIX, has_other_parts, main_broker, voters
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
@@ -83,12 +83,7 @@ def other_hosts(mill: Mill) -> list[dict[str, Any]]:
     hosts, own = mill.config.cluster.hosts, mill.placement.broker
     if hosts is None or own is None:
         return []
-    part = mill.part(f"{BROKER_PREFIX}{own}")
-    port = mill.config.ports.broker_status if part is None else part.port
-    try:
-        status = fetch_status(LOOPBACK, port, STATUS_TIMEOUT_S)
-    except StatusUnavailable:
-        status = None
+    status = own_status(mill)
     states = {number: state_in(status, number) for number in hosts if number != own}
     return [
         {
@@ -100,6 +95,19 @@ def other_hosts(mill: Mill) -> list[dict[str, Any]]:
         }
         for number, state in states.items()
     ]
+
+
+def own_status(mill: Mill) -> PartStatus | None:
+    """Ask the broker of this host for its status; None if there is none, or if it does not
+    answer."""
+    own = mill.placement.broker
+    part = None if own is None else mill.part(f"{BROKER_PREFIX}{own}")
+    if part is None:
+        return None
+    try:
+        return fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
+    except StatusUnavailable:
+        return None
 
 
 def state_in(status: PartStatus | None, number: int) -> HostState:
