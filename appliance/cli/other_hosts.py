@@ -142,10 +142,16 @@ def refuse_elsewhere(what: str, mill: Mill) -> None:
 def own_hosts(bootstrap: str | None = None) -> Mapping[int, str] | None:
     """Return the hosts of this mill's brokers; None if they are on one machine, or if the command
     names another cluster."""
+    mill = _own_mill(bootstrap)
+    return None if mill is None else mill.config.cluster.hosts
+
+
+def _own_mill(bootstrap: str | None) -> Mill | None:
+    """Return the mill; None if the command names another cluster, or if the file has faults."""
     if bootstrap is not None:
         return None
     try:
-        return context.mill_as_it_runs().config.cluster.hosts
+        return context.mill_as_it_runs()
     except ConfigFaults:
         # The command reports the faults if it needs the file.
         return None
@@ -154,10 +160,10 @@ def own_hosts(bootstrap: str | None = None) -> Mapping[int, str] | None:
 def runs_elsewhere(broker: int, bootstrap: str | None) -> str | None:
     """Return the host of a broker of this mill that runs on another host; None for other
     brokers."""
-    hosts = own_hosts(bootstrap)
-    if hosts is None or broker == context.mill_as_it_runs().placement.broker:
+    mill = _own_mill(bootstrap)
+    if mill is None or broker == mill.placement.broker:
         return None
-    return hosts.get(broker)
+    return (mill.config.cluster.hosts or {}).get(broker)
 
 
 def how_to_start(broker: int, host: str, remark: str) -> str:
@@ -168,9 +174,15 @@ def how_to_start(broker: int, host: str, remark: str) -> str:
     return (
         f"on {main}: `./millrace enrol broker {broker}`, and copy the file to {host}, {remark}\n"
         f"on {host}: `./millrace down` if the mill runs there, then `./millrace join"
-        f" broker-{broker}.join` and `./millrace up`\n"
-        f"this command waits for broker {broker}. Ctrl-C ends only the waiting; the same command"
-        " continues"
+        f" broker-{broker}.join` and `./millrace up`\n{waits_text(broker)}"
+    )
+
+
+def waits_text(broker: int) -> str:
+    """Return the sentence of a command that waits for a broker of another host."""
+    return (
+        f"this command waits for broker {broker}. Ctrl-C ends only the waiting; run the same"
+        " command again to continue"
     )
 
 

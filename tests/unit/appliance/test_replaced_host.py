@@ -10,6 +10,7 @@ import pytest
 
 from appliance.checks import startup
 from appliance.checks.startup import CheckLevel
+from appliance.cli import broker_disk, context
 from appliance.mill.settings import Mill, settings_for
 from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
 from protocol.security.cluster_security import ClusterEntry
@@ -136,3 +137,13 @@ def test_the_plan_names_the_host(cluster: ReturningBroker, host: Desk) -> None:
     assert "its broker cannot come back with the old disk" in "\n".join(err)
     assert err[-1] == "nothing was changed"
     assert sorted(cluster.voters) == [1, 2, 3]
+
+
+def test_the_main_host_replaces_its_disk_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No join file is made for it, because it has the key of the CA."""
+    monkeypatch.setattr(context, "mill_as_it_runs", lambda: mill(tmp_path))
+    first, second = broker_disk._what_to_type(1, HOSTS[1]).splitlines()
+    assert first == "on mill-1.example.org: `./millrace broker replace-disk 1`"
+    assert second.startswith("this command waits for broker 1. Ctrl-C ends only the waiting")
