@@ -13,30 +13,23 @@ from appliance.checks.startup import CheckLevel
 from appliance.cli import broker_disk, context
 from appliance.mill.settings import Mill, settings_for
 from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
-from protocol.security.cluster_security import ClusterEntry
 from protocol.types import Uuid
 from protocol.wire.schema import Message
 from tests.unit.appliance.fake_quorum import FakeQuorum
 from tests.unit.appliance.hosted import (
-    CLUSTER_ID,
     HOSTS,
-    TEXT,
-    has_authority,
-    home_of,
     joined,
     mill,
+    write_secrets,
     write_voters,
 )
-from tests.unit.appliance.reassign_desk import Desk
+from tests.unit.appliance.reassign_desk import Desk, main_host_desk
 
 
 def host_of(folder: Path, broker: int) -> Mill:
     """Return a host that has joined, with its secrets."""
     joined(folder, broker)
-    secrets = home_of(folder).secrets
-    for name in (f"broker-{broker}/cluster_id", f"broker-{broker}/login_secret", "mill/password"):
-        (secrets / name).parent.mkdir(parents=True, exist_ok=True)
-        (secrets / name).write_text(CLUSTER_ID)
+    write_secrets(folder, broker)
     return mill(folder)
 
 
@@ -108,14 +101,7 @@ def cluster() -> Iterator[ReturningBroker]:
 def host(
     cluster: ReturningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Desk]:
-    """Yield a command line on the main host. The scripted cluster has no TLS."""
-    entry = ClusterEntry(cluster.address)
-    monkeypatch.setattr("appliance.cli.cluster.asked_cluster", lambda _: entry)
-    has_authority(tmp_path)
-    path = home_of(tmp_path).config_file
-    path.parent.mkdir()
-    path.write_text(TEXT)
-    yield Desk(cluster, tmp_path, monkeypatch)
+    yield main_host_desk(cluster, tmp_path, monkeypatch)
 
 
 def test_the_command_says_what_to_type_and_waits(cluster: ReturningBroker, host: Desk) -> None:
