@@ -14,17 +14,21 @@ from pathlib import Path
 
 from appliance.errors import Failure
 from appliance.machine.files import sync_folder, write_atomically
+from appliance.mill.parts import BROKER_PREFIX
 
 RECORD = ".moving"
 PARTIAL = ".copying"
 ASIDE = ".moved"
 
-LINK_REMEDY = "mount its disk; if the disk is lost, see docs/howto/move-a-broker.md"
-"""The remedy for a link to a folder that is not there."""
-
 
 class MoveFault(Failure):
-    """Raised when a folder cannot be moved. The text says why and what to do."""
+    """Raised when a folder cannot be moved, or is not where it should be. The text says why and
+    what to do."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        super().__init__(f"{found}: {remedy}")
+        self.found = found
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class FolderMove:
         OSError too.
         """
         if not is_empty and not self.has_data:
-            raise MoveFault(f"{self.source} has no data: mount its disk, or put the folder back")
+            raise MoveFault(f"{self.source} has no data", "mount its disk, or put the folder back")
         record = {"from": str(self.source), "to": str(self.target)}
         write_atomically(_record(self.link), json.dumps(record).encode() + b"\n")
         if self.target == self.link and self.link.is_symlink():
@@ -113,20 +117,26 @@ def unfinished(link: Path) -> FolderMove | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MoveFault(f"{path} cannot be read: {error}") from error
+        raise MoveFault(
+            f"{path} cannot be read: {error}",
+            f"if {link} is the folder with the data, or leads to it, delete this file",
+        ) from error
 
 
 def refuse_absent(link: Path) -> None:
-    """Raise MoveFault if the data of a part are elsewhere at the moment, so that it does not start
-    with an empty folder."""
+    """Raise MoveFault if the data of a part are not where it looks for them, so that it does not
+    start with an empty folder."""
     begun = unfinished(link)
     if begun is not None and not begun.is_placed:
         raise MoveFault(
-            f"the move of {link} to {begun.target} was interrupted: run the command of the move"
-            " again"
+            f"the move of {link} to {begun.target} was interrupted",
+            f"run `./millrace broker move {link.name.removeprefix(BROKER_PREFIX)}`",
         )
     if link.is_symlink() and not link.exists():
-        raise MoveFault(f"{link} leads to {link.readlink()}, which is not there: {LINK_REMEDY}")
+        raise MoveFault(
+            f"{link} leads to {link.readlink()}, which is not there",
+            "mount its disk; if the disk is lost, see docs/howto/move-a-broker.md",
+        )
 
 
 def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | None:
@@ -142,12 +152,12 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
         return None
     move = FolderMove(link, source, target)
     if not target.parent.is_dir():
-        raise MoveFault(f"{target.parent} is not a folder: make it, or mount the disk")
+        raise MoveFault(f"{target.parent} is not a folder", "make it, or mount the disk")
     is_own_link = target == link
     if not is_own_link and (target.is_symlink() or (target.exists() and _has_content(target))):
-        raise MoveFault(f"{target} is not an empty folder: name an empty or a new folder")
+        raise MoveFault(f"{target} is not an empty folder", "name an empty or a new folder")
     if source in target.parents or target in source.parents:
-        raise MoveFault(f"{target} and {source} are inside each other: name another folder")
+        raise MoveFault(f"{target} and {source} are inside each other", "name another folder")
     if source.exists() and move.is_on_another_disk:
         size = sum(one.stat().st_size for one in source.rglob("*") if one.is_file())
         needed = size + size // 10 + reserve_bytes
@@ -155,7 +165,8 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
         if free < needed:
             raise MoveFault(
                 f"the disk of {target.parent} has {free >> 20} MiB free, and the folder needs "
-                f"{needed >> 20} MiB"
+                f"{needed >> 20} MiB",
+                "free disk space, or name a folder on another disk",
             )
     return move
 

@@ -102,3 +102,13 @@ def test_a_move_that_was_interrupted_is_refused(tmp_path: Path) -> None:
     link.unlink()
     (text,) = failed(of)
     assert "was interrupted; run `./millrace broker move 3`" in text
+
+
+def test_a_record_of_a_move_that_cannot_be_read_is_one_failed_check(tmp_path: Path) -> None:
+    """Otherwise `doctor` showed this fault and no other row."""
+    of = mill(tmp_path, THREE)
+    of.home.data.mkdir(parents=True, exist_ok=True)
+    (of.home.data / "broker-2.moving").write_text("{")
+    (text,) = failed(of)
+    assert "broker-2.moving cannot be read" in text
+    assert "or leads to it, delete this file" in text
