@@ -27,7 +27,7 @@ from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.cli.progress import waiting
 from appliance.config.load import LoadedConfig
 from appliance.mill.moved_folder import FolderMove, unfinished, wanted_move
-from appliance.mill.parts import BROKER_PREFIX, voters
+from appliance.mill.parts import BROKER_PREFIX, broker_ids, voters
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, say
@@ -193,9 +193,9 @@ def _address(mill: Mill, broker: int) -> str:
 
 def _refuse_without_others(broker: int, started: Mill, link: Path) -> None:
     """Raise CommandError unless the broker is one of several of this mill."""
-    ids = started.config.cluster.broker_ids
+    ids = broker_ids(started.config)
     if broker not in ids:
-        known = ", ".join(map(str, ids))
+        known = ", ".join(map(str, ids)) or "none, because it uses another cluster"
         raise CommandError(f"this mill has no broker {broker}; it has {known}", Exit.NOT_FOUND)
     if len(ids) == 1:
         raise CommandError(

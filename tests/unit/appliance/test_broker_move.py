@@ -102,3 +102,26 @@ def test_other_ports_of_the_file_are_not_the_address_of_a_move(
     moved = mill(tmp_path, f"{THREE}\nports: {{places: {{3: 13}}}}")
     monkeypatch.setattr(context, "load_mill", lambda: (moved, None))
     assert broker_move._look_here(3, None, None).place.address == "127.0.0.1:29104"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cluster: {brokers: [1, 2, 4]}", "this mill has no broker 3; it has 1, 2, 4"),
+        ("cluster: {brokers: 1}", "this mill has no broker 3; it has 1"),
+        (
+            "cluster: {bootstrap_servers: 'kafka.example.org:9092'}",
+            "this mill has no broker 3; it has none, because it uses another cluster",
+        ),
+    ],
+)
+def test_a_broker_that_the_mill_does_not_have(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        broker_move._refuse_without_others(3, mill(tmp_path, text), tmp_path)
+    assert str(refused.value) == expected
+    assert refused.value.code is Exit.NOT_FOUND
+
+
+def test_the_only_broker_moves_while_the_mill_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="this mill has one broker, so no other one works"):
+        broker_move._refuse_without_others(1, mill(tmp_path, "cluster: {brokers: 1}"), tmp_path)

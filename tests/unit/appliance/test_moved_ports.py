@@ -14,6 +14,7 @@ from appliance.mill.moved_folder import wanted_move
 from appliance.mill.parts import bootstrap_servers, status_ports
 from appliance.output import CommandError
 from appliance.supervisor.changes import differences
+from tests.unit.appliance.hosted import TEXT
 from tests.unit.appliance.test_three_brokers import broker_configs, mill
 
 THREE = "cluster: {brokers: 3}"
@@ -75,6 +76,32 @@ def test_wrong_places_are_named(text: str, fault: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigFaults) as refused:
         load_text(f"cluster: {{brokers: 3}}\nports: {{places: {text}}}", "f.yaml", tmp_path, {})
     assert fault in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "fault"),
+    [
+        (TEXT, {}, "no places: brokers on several hosts (cluster.hosts) need no other ports"),
+        (
+            "cluster: {brokers: 3}",
+            {"MILLRACE_PUBLISHED": "loopback"},
+            "no places: the compose file names the ports of each container",
+        ),
+        (
+            "cluster: {bootstrap_servers: 'kafka.example.org:9092'}",
+            {},
+            "only brokers of cluster.brokers, which are none",
+        ),
+    ],
+)
+def test_places_are_refused_where_they_have_no_effect(
+    text: str, environ: dict[str, str], fault: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigFaults) as refused:
+        load_text(f"{text}\nports: {{places: {{3: 13}}}}", "f.yaml", tmp_path, environ)
+    [found] = refused.value.faults
+    assert fault in str(found)
+    assert found.line
 
 
 def failed(of: object) -> list[str]:
