@@ -1,4 +1,4 @@
-"""Says on which other hosts the brokers are left, after a command restarted the one of this host.
+"""Names the hosts whose brokers must still restart, after a command restarted the one of this host.
 
 Each host restarts its own broker. Its supervisor waits for the brokers of the other hosts, but
 nothing restarts them from here.
@@ -15,8 +15,8 @@ from appliance.output import duration_text
 
 @dataclass(frozen=True, slots=True)
 class HostsRound:
-    """The other hosts of a mill in a rolling restart: what the broker of this host knew of their
-    brokers before it restarted."""
+    """The other hosts of a mill in a rolling restart, with what the broker of this host knew about
+    their brokers before it restarted."""
 
     hosts: Mapping[int, str]
     """The hosts of the other brokers, by broker."""
