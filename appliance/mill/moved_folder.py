@@ -20,6 +20,9 @@ RECORD = ".moving"
 PARTIAL = ".copying"
 ASIDE = ".moved"
 
+LEFTOVERS = (RECORD, PARTIAL, ASIDE)
+"""The endings of the names of what lies beside a folder until its move is finished."""
+
 
 class MoveFault(Failure):
     """Raised when a folder cannot be moved, or is not where it should be. The text says why and
