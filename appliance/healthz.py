@@ -2,8 +2,7 @@
 healthy.
 
 It is run as a file, `python -I appliance/healthz.py PORT`, or with the path of a socket file
-instead of a port. It imports as little as possible,
-because containers run it every few seconds.
+instead of a port. It imports as little as possible, because containers run it every few seconds.
 """
 
 import socket
@@ -14,7 +13,8 @@ ANSWER_BYTES_MAX = 16 * 1024
 
 
 def connect(place: str) -> socket.socket:
-    """Connect to a port of the loopback, or to a socket file. Raises OSError."""
+    """Connect to a port of the loopback, or to a socket file, whose path is absolute. Raises
+    OSError."""
     if not place.startswith("/"):
         return socket.create_connection(("127.0.0.1", int(place)), timeout=TIMEOUT_S)
     link = socket.socket(socket.AF_UNIX)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from appliance.mill.moved_folder import LEFTOVERS
+
 LOG = ".log"
 
 SETTLED_NS = 2_000_000_000
@@ -113,6 +115,10 @@ def belongs(path: str, *, with_redis: bool) -> bool:
     """Return whether this path below the data folder is part of a backup."""
     pieces = path.split("/")
     if pieces[-1] in LEFT_OUT_NAMES or (pieces[0] == REDIS and not with_redis):
+        return False
+    if pieces[0].endswith(LEFTOVERS):
+        # A restored mill must not continue the move of a broker's folder, because that could
+        # exchange the restored data for those of before.
         return False
     above = {"/".join(pieces[:count]) for count in range(1, len(pieces) + 1)}
     return above.isdisjoint(LEFT_OUT)

@@ -31,6 +31,7 @@ from appliance.errors import Failure
 from appliance.machine.files import PRIVATE, sync_folder, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
+from appliance.mill.moved_folder import refuse_absent
 from appliance.mill.parts import broker_names, bundles_mysql
 from appliance.mill.settings import Mill, sinks_settings
 from appliance.mill.sinks import SINK_USER
@@ -91,7 +92,8 @@ def take(mill: Mill, target: Path, report: Report) -> TakenBackup:
 
 
 def refuse_unfit(mill: Mill, target: Path) -> None:
-    """Raise BackupFailed if no consistent copy of the mill is possible, or the target is in use."""
+    """Raise BackupFailed if no consistent copy of the mill is possible, or the target is in use.
+    Raise MoveFault if the data of a broker are not where the mill looks for them."""
     config, data = mill.config, mill.home.data
     if config.cluster.bootstrap_servers is not None:
         raise BackupFailed(
@@ -112,6 +114,8 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
         )
     if not data.is_dir():
         raise BackupFailed(f"there is no mill in {mill.home.folder}: {data} is missing")
+    for name in broker_names(config):
+        refuse_absent(mill.home.part_data(name))
     place, kept = target.resolve(), data.resolve()
     if place.is_relative_to(kept) or kept.is_relative_to(place):
         raise BackupFailed(

@@ -25,7 +25,7 @@ from appliance.machine.processes import (
 )
 from appliance.mill.home import Home
 from appliance.mill.init import read_meta_properties
-from appliance.mill.moved_folder import LINK_REMEDY, unfinished
+from appliance.mill.moved_folder import MoveFault, refuse_absent
 from appliance.mill.page_logins import LoginFileFault, people
 from appliance.mill.parts import (
     BROKER_PREFIX,
@@ -293,14 +293,10 @@ def data_ownership(mill: Mill) -> Iterator[Check]:
 def _moved_folder(folder: Path) -> Iterator[Check]:
     """Check that a broker's folder is where its link says, and that no move of it was
     interrupted."""
-    what, begun = f"data folder {folder}", unfinished(folder)
-    if begun is not None and not begun.is_placed:
-        found = f"its move to {begun.target} was interrupted"
-        remedy = f"run `./millrace broker move {folder.name.removeprefix(BROKER_PREFIX)}`"
-        yield Check(CheckLevel.FAILED, what, found, remedy)
-    elif folder.is_symlink() and not folder.exists():
-        found = f"it leads to {folder.readlink()}, which is not there"
-        yield Check(CheckLevel.FAILED, what, found, LINK_REMEDY)
+    try:
+        refuse_absent(folder)
+    except MoveFault as fault:
+        yield Check(CheckLevel.FAILED, f"data folder {folder}", fault.found, fault.remedy)
 
 
 def _cluster_sizes(mill: Mill) -> Iterator[Check]:

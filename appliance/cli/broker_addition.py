@@ -114,7 +114,7 @@ def _refuse_unlisted(broker: int) -> None:
         where = "the file of each host, run `./millrace up --apply` there"
     raise CommandError(
         f"the mill does not run broker {broker}. Write {lines} below `cluster:` in {where}, and"
-        " then the same command again",
+        " then run the same command again",
         Exit.CONDITION,
     )
 

@@ -18,7 +18,7 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.membership_view import show_steps, step_progress
-from appliance.cli.other_hosts import how_to_start, own_hosts, runs_elsewhere
+from appliance.cli.other_hosts import how_to_start, own_hosts, runs_elsewhere, waits_text
 from appliance.mill.parts import BROKER_PREFIX, main_broker
 from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
 from appliance.operate import lifecycle
@@ -63,7 +63,7 @@ def replace_disk(
         return
     confirm(lines, yes)
     try:
-        _proceed(broker, bootstrap, timeout)
+        _proceed(broker, elsewhere, bootstrap, timeout)
     except KeyboardInterrupt:
         say(
             "\nthe broker continues to copy; run the same command again to follow it and to take "
@@ -121,8 +121,9 @@ def _remarks_on_hosts(state: "DiskState", elsewhere: str | None) -> list[str]:
     ]
 
 
-def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
-    """Take the steps. Raises CommandError, also if a broker of another mill must be started."""
+def _proceed(broker: int, elsewhere: str | None, bootstrap: str | None, timeout: float) -> None:
+    """Take the steps. `elsewhere` is the other host of the broker; None if it runs on this one.
+    Raises CommandError, also if a broker of another mill must be started."""
     from appliance.kafka.disk_replacement import DiskReplacement
 
     with step_progress() as progress:
@@ -131,10 +132,10 @@ def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
         if start is None:
             return
         say(str(start))
-        if (host := runs_elsewhere(broker, bootstrap)) is None:
+        if elsewhere is None:
             _start(broker, bootstrap)
         else:
-            say(_what_to_type(broker, host))
+            say(_what_to_type(broker, elsewhere))
         replacement.has_started = True
         with_cluster(bootstrap, timeout, replacement.proceed)
 
@@ -142,10 +143,7 @@ def _proceed(broker: int, bootstrap: str | None, timeout: float) -> None:
 def _what_to_type(broker: int, host: str) -> str:
     """Return how the broker of another host is started with an empty disk."""
     if broker == main_broker(context.mill_as_it_runs().config):
-        return (
-            f"on {host}: `./millrace broker replace-disk {broker}`. This command waits for the"
-            " broker"
-        )
+        return f"on {host}: `./millrace broker replace-disk {broker}`\n{waits_text(broker)}"
     return how_to_start(broker, host, "which can be a new machine with this name")
 
 

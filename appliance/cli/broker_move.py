@@ -27,7 +27,7 @@ from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.cli.progress import waiting
 from appliance.config.load import LoadedConfig
 from appliance.mill.moved_folder import FolderMove, unfinished, wanted_move
-from appliance.mill.parts import BROKER_PREFIX, voters
+from appliance.mill.parts import BROKER_PREFIX, broker_ids, voters
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, say
@@ -39,16 +39,15 @@ if TYPE_CHECKING:
     from appliance.kafka.broker_move_plan import MovePlace
     from appliance.kafka.disk_plan import DiskState
     from appliance.kafka.membership_steps import MembershipStep
-    from protocol.client.cluster import Cluster
 
 FolderOption = Annotated[
     Path | None,
     typer.Option("--folder", metavar="FOLDER", help="Its new data folder, also on another disk."),
 ]
 
-ONLY_HERE = (
-    "this command moves a broker within one machine, without containers: on several hosts stop it,"
-    " copy its folder, and start it there, as docs/howto/move-a-broker.md says"
+NOT_IN_CONTAINERS = (
+    "`broker move` works only without containers: the compose file names the ports and the volume"
+    " of each broker"
 )
 
 
@@ -65,15 +64,18 @@ def move(
 
     The same command continues where it was interrupted. Ctrl-C ends only the following.
     """
+    from appliance.kafka import disk_replacement
     from appliance.kafka.broker_move_plan import refuse_move, steps_to_move
 
     if context.in_containers():
-        raise CommandError(ONLY_HERE, Exit.CONDITION)
+        raise CommandError(NOT_IN_CONTAINERS, Exit.CONDITION)
     refuse_on_hosts("broker move")
-    here = _look_here(broker, folder)
-    if here is None:
+    begun = _unfinished_move(broker, folder)
+    if not lifecycle.is_running(context.home()):
+        _complete_without_mill(begun, dry_run)
         return
-    state = _look(broker, timeout)
+    here = _look_here(broker, folder, begun)
+    state = with_cluster(None, timeout, lambda asked: disk_replacement.look(asked, broker))
     nothing = f"broker {broker} works in its folder and at the ports of the file: nothing to move"
     if here.is_blank(state):
         steps = _steps_with_empty_folder(here, state)
@@ -92,7 +94,7 @@ def move(
         try:
             _proceed(here, state, timeout)
         except KeyboardInterrupt:
-            say("\nno longer following. The same command continues the move")
+            say("\nthe move is not complete; run the same command again to continue it")
             raise
         say(f"broker {broker} works at its new place, with all its replicas in sync")
     if here.begun is not None:
@@ -124,14 +126,10 @@ class _Here:
         return not has_data and not state.is_in_service
 
 
-def _look_here(broker: int, folder: Path | None) -> _Here | None:
-    """Return what the file and the folders say. Return None after the move of a folder that was
-    interrupted was completed while the mill does not run. Raises CommandError and MoveFault."""
-    from appliance.kafka.broker_move_plan import MovePlace
-
-    home = context.home()
-    part = f"{BROKER_PREFIX}{broker}"
-    link = home.part_data(part)
+def _unfinished_move(broker: int, folder: Path | None) -> FolderMove | None:
+    """Return the move of the broker's folder that was begun and not finished; None if there is
+    none. Raises CommandError if it goes to another place than `folder`, and MoveFault."""
+    link = context.home().part_data(f"{BROKER_PREFIX}{broker}")
     begun = unfinished(link)
     if begun is not None and folder is not None and _absolute(folder) != begun.target:
         raise CommandError(
@@ -139,36 +137,47 @@ def _look_here(broker: int, folder: Path | None) -> _Here | None:
             " or without --folder, first",
             Exit.CONDITION,
         )
-    if not lifecycle.is_running(home):
-        if begun is None or begun.is_placed:
-            raise CommandError("the mill does not run: `./millrace up` first", Exit.CONDITION)
-        begun.carry_out()
-        say(f"the folder is at {begun.target}; `./millrace up`, then the same command continues")
-        return None
+    return begun
+
+
+def _complete_without_mill(begun: FolderMove | None, dry_run: bool) -> None:
+    """Complete the move of a folder, because the mill does not start before. The interrupted
+    command has asked the user. Raises CommandError if there is no such move, and MoveFault."""
+    if begun is None or begun.is_placed:
+        raise CommandError("the mill does not run: `./millrace up` first", Exit.CONDITION)
+    if dry_run:
+        say(f"would move {begun.source} to {begun.target}\nnothing was changed")
+        return
+    begun.carry_out()
+    say(
+        f"the folder is at {begun.target}; run `./millrace up`, and then the same command again to"
+        " continue the move"
+    )
+
+
+def _look_here(broker: int, folder: Path | None, begun: FolderMove | None) -> _Here:
+    """Return what the file and the folders say, while the mill runs. Raises CommandError if the
+    broker cannot move, and MoveFault."""
+    from appliance.kafka.broker_move_plan import MovePlace
+
+    home, part = context.home(), f"{BROKER_PREFIX}{broker}"
+    link = home.part_data(part)
+    started = context.mill_as_it_runs()
+    wanted, loaded = context.load_mill()
+    _refuse_without_others(broker, started, link)
+    _refuse_other_changes(broker, started, wanted)
     if begun is None and folder is not None:
         begun = wanted_move(link, _absolute(folder), FREE_BYTES_MIN)
-    started = context.mill_as_it_runs()
-    mill, loaded = context.load_mill()
-    ids = started.config.cluster.broker_ids
-    if broker not in ids:
-        known = ", ".join(map(str, ids))
-        raise CommandError(f"this mill has no broker {broker}; it has {known}", Exit.NOT_FOUND)
-    if len(ids) == 1:
-        raise CommandError(
-            "this mill has one broker, so no other one works while it moves: change the file, and"
-            " run `./millrace up --apply`; for another folder `./millrace down`, and make"
-            f" {link} a link to the folder",
-            Exit.CONDITION,
-        )
-    _refuse_other_changes(broker, started, mill)
+    has_new_ports = broker in moving_brokers(started.config, wanted.config)
     states = {one["part"]: one["state"] for one in lifecycle.snapshot(home)["parts"]}
     place = MovePlace(
-        address=_address(mill, broker),
+        # Other changes of the file have no effect before `up --apply`.
+        address=_address(wanted if has_new_ports else started, broker),
         runs=states.get(part) not in (PartPhase.STOPPED, None),
         folder=None if begun is None or begun.is_placed else (begun.source, begun.target),
-        has_new_ports=broker in moving_brokers(started.config, mill.config),
+        has_new_ports=has_new_ports,
     )
-    return _Here(broker, mill, loaded, place, link, begun)
+    return _Here(broker, wanted, loaded, place, link, begun)
 
 
 def _absolute(folder: Path) -> Path:
@@ -180,6 +189,21 @@ def _absolute(folder: Path) -> Path:
 def _address(mill: Mill, broker: int) -> str:
     host, port = voters(mill.config, mill.placement)[broker]
     return f"{host}:{port}"
+
+
+def _refuse_without_others(broker: int, started: Mill, link: Path) -> None:
+    """Raise CommandError unless the broker is one of several of this mill."""
+    ids = broker_ids(started.config)
+    if broker not in ids:
+        known = ", ".join(map(str, ids)) or "none, because it uses another cluster"
+        raise CommandError(f"this mill has no broker {broker}; it has {known}", Exit.NOT_FOUND)
+    if len(ids) == 1:
+        raise CommandError(
+            "this mill has one broker, so no other one works while it moves: change the file, and"
+            " run `./millrace up --apply`; for another folder `./millrace down`, and make"
+            f" {link} a link to the folder",
+            Exit.CONDITION,
+        )
 
 
 def _refuse_other_changes(broker: int, started: Mill, wanted: Mill) -> None:
@@ -201,16 +225,6 @@ def _refuse_other_changes(broker: int, started: Mill, wanted: Mill) -> None:
             " `./millrace up --apply` before",
             Exit.CONDITION,
         )
-
-
-def _look(broker: int, timeout: float) -> "DiskState":
-    from appliance.kafka import disk_replacement
-
-    async def work(cluster: "Cluster") -> "DiskState":
-        return await disk_replacement.look(cluster, broker)
-
-    state: DiskState = with_cluster(None, timeout, work)
-    return state
 
 
 def _steps_with_empty_folder(here: _Here, state: "DiskState") -> "list[MembershipStep]":
@@ -237,7 +251,7 @@ def _remarks(here: _Here, state: "DiskState") -> list[str]:
         what = "lost with the folder" if here.is_blank(state) else "not available in the meantime"
         lines.append(f"{what}, because there is no other replica: {named_partitions(state.lost)}")
     if here.place.must_move and len(state.voters) == 3:
-        lines.append("two brokers vote in the meantime: neither of them may stop")
+        lines.append("only two brokers vote in the meantime: do not stop either of them")
     return lines
 
 
@@ -250,17 +264,17 @@ def _proceed(here: _Here, state: "DiskState", timeout: float) -> None:
         if here.is_blank(state):
             replacement = DiskReplacement(here.node_id, progress.begin, progress.wait)
             if with_cluster(None, timeout, replacement.proceed) is not None:
-                _place(here, progress, is_empty=True)
+                _move_broker(here, progress, is_empty=True)
                 replacement.has_started = True
                 with_cluster(None, timeout, replacement.proceed)
             return
         if here.place.must_move or not state.is_in_service:
-            _place(here, progress)
+            _move_broker(here, progress)
         moving = BrokerMoving(here.node_id, here.place.address, progress.begin, progress.wait)
         with_cluster(None, timeout, moving.proceed)
 
 
-def _place(here: _Here, progress: "StepProgress", *, is_empty: bool = False) -> None:
+def _move_broker(here: _Here, progress: "StepProgress", *, is_empty: bool = False) -> None:
     """Stop the broker, move its folder, and start it at its new place."""
     from appliance.cli.broker_addition import START_TIMEOUT_S, wait_healthy
     from appliance.cli.mill_commands import refuse_what_cannot_run, start_part
@@ -275,7 +289,9 @@ def _place(here: _Here, progress: "StepProgress", *, is_empty: bool = False) -> 
             try:
                 lifecycle.stop_part(home, here.part, START_TIMEOUT_S)
             except lifecycle.StillStopping as error:
-                raise CommandError(f"{error}; the same command continues", Exit.TIMEOUT) from error
+                raise CommandError(
+                    f"{error}; run the same command again to continue", Exit.TIMEOUT
+                ) from error
     if place.folder is not None and here.begun is not None:
         progress.begin(MoveFolder(here.node_id, *place.folder))
         here.begun.carry_out(is_empty=is_empty)

@@ -34,7 +34,7 @@ def turns(
 
     All brokers must be healthy, and every replica in sync. The active controller restarts last.
     """
-    refuse_on_hosts("broker turns", None)
+    refuse_on_hosts("broker turns")
     mill = context.mill_as_it_runs()
     known = broker_names(mill.config)
     for name in brokers or ():

@@ -5,8 +5,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from appliance.config.containers import is_container
 from appliance.errors import NOT_RUNNING
-from appliance.mill.home import Home, find_home, is_container
+from appliance.mill.home import Home, find_home
 
 if TYPE_CHECKING:
     from appliance.config.load import LoadedConfig

@@ -35,6 +35,7 @@ from appliance.cli.lag_command import ask_monitor
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import logs_hint, part_rows
+from appliance.config.containers import LOOPBACK_ONLY, PUBLISHED_VARIABLE
 from appliance.config.faults import ConfigFaults
 from appliance.config.published import Published, published_of
 from appliance.launch import native
@@ -170,18 +171,19 @@ def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
 def _published(mill: Mill) -> Iterator[Check]:
     """Check `MILLRACE_PUBLISHED`. With this variable parts may listen beyond the loopback, so its
     value must be true of the containers."""
-    value = os.environ.get("MILLRACE_PUBLISHED")
+    value = os.environ.get(PUBLISHED_VARIABLE)
     if value is None:
         return
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
-    if value != "loopback":
-        text = f"MILLRACE_PUBLISHED={value}"
-        yield Check(CheckLevel.FAILED, "published ports", text, "the only value is `loopback`")
+    if value != LOOPBACK_ONLY:
+        text = f"{PUBLISHED_VARIABLE}={value}"
+        remedy = f"the only value is `{LOOPBACK_ONLY}`"
+        yield Check(CheckLevel.FAILED, "published ports", text, remedy)
     elif not inside:
         yield Check(
             CheckLevel.FAILED,
             "published ports",
-            "MILLRACE_PUBLISHED=loopback outside of a container: parts would listen everywhere",
+            f"{PUBLISHED_VARIABLE}={value} outside of a container: parts would listen everywhere",
             "unset it; only the shipped compose file sets it",
         )
     else:

@@ -1,4 +1,4 @@
-"""Says on which other hosts the brokers are left, after a command restarted the one of this host.
+"""Names the hosts whose brokers must still restart, after a command restarted the one of this host.
 
 Each host restarts its own broker. Its supervisor waits for the brokers of the other hosts, but
 nothing restarts them from here.
@@ -8,18 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.mill.parts import BROKER_PREFIX
+from appliance.cli.other_hosts import own_status
 from appliance.mill.settings import Mill
 from appliance.output import duration_text
-from protocol.status import StatusUnavailable, fetch_status
-
-STATUS_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class HostsRound:
-    """The other hosts of a mill in a rolling restart: what the broker of this host knew of their
-    brokers before it restarted."""
+    """The other hosts of a mill in a rolling restart, with what the broker of this host knew about
+    their brokers before it restarted."""
 
     hosts: Mapping[int, str]
     """The hosts of the other brokers, by broker."""
@@ -68,7 +65,7 @@ def hosts_round(mill: Mill) -> HostsRound | None:
     hosts, own = mill.config.cluster.hosts, mill.placement.broker
     if hosts is None or own is None:
         return None
-    details = _details(mill, own)
+    details = _details(mill)
     ages_ms = {
         one["node_id"]: one["registered_ago_ms"]
         for one in details.get("brokers", ())
@@ -80,16 +77,10 @@ def hosts_round(mill: Mill) -> HostsRound | None:
 
 def controller_of(mill: Mill) -> int | None:
     """Return the active controller, as the broker of this host knows it; None if it is unknown."""
-    own = mill.placement.broker
-    found: int | None = None if own is None else _details(mill, own).get("controller_id")
+    found: int | None = _details(mill).get("controller_id")
     return found
 
 
-def _details(mill: Mill, own: int) -> Mapping[str, Any]:
-    part = mill.part(f"{BROKER_PREFIX}{own}")
-    if part is None:
-        return {}
-    try:
-        return fetch_status(part.host, part.port, STATUS_TIMEOUT_S).details
-    except StatusUnavailable:
-        return {}
+def _details(mill: Mill) -> Mapping[str, Any]:
+    status = own_status(mill)
+    return {} if status is None else status.details

@@ -314,7 +314,10 @@ def _restart_one_by_one(home: Home, names: list[str], timeout: float) -> list[di
             rows.append(start_part(name, timeout))
     except KeyboardInterrupt:
         done = ", ".join(row["part"] for row in rows) or "no broker"
-        say(f"\n{done} was restarted; the same command restarts the brokers from the first again")
+        say(
+            f"\n{done} was restarted; run the same command again to restart the brokers from the"
+            " first"
+        )
         raise
     return rows
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from appliance.cli import context
 from appliance.config.faults import ConfigFaults
-from appliance.mill.parts import BROKER_PREFIX, LOOPBACK, has_other_parts, main_broker, voters
+from appliance.mill.parts import BROKER_PREFIX, has_other_parts, main_broker, voters
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
@@ -83,12 +83,7 @@ def other_hosts(mill: Mill) -> list[dict[str, Any]]:
     hosts, own = mill.config.cluster.hosts, mill.placement.broker
     if hosts is None or own is None:
         return []
-    part = mill.part(f"{BROKER_PREFIX}{own}")
-    port = mill.config.ports.broker_status if part is None else part.port
-    try:
-        status = fetch_status(LOOPBACK, port, STATUS_TIMEOUT_S)
-    except StatusUnavailable:
-        status = None
+    status = own_status(mill)
     states = {number: state_in(status, number) for number in hosts if number != own}
     return [
         {
@@ -100,6 +95,19 @@ def other_hosts(mill: Mill) -> list[dict[str, Any]]:
         }
         for number, state in states.items()
     ]
+
+
+def own_status(mill: Mill) -> PartStatus | None:
+    """Ask the broker of this host for its status; None if there is none, or if it does not
+    answer."""
+    own = mill.placement.broker
+    part = None if own is None else mill.part(f"{BROKER_PREFIX}{own}")
+    if part is None:
+        return None
+    try:
+        return fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
+    except StatusUnavailable:
+        return None
 
 
 def state_in(status: PartStatus | None, number: int) -> HostState:
@@ -134,10 +142,16 @@ def refuse_elsewhere(what: str, mill: Mill) -> None:
 def own_hosts(bootstrap: str | None = None) -> Mapping[int, str] | None:
     """Return the hosts of this mill's brokers; None if they are on one machine, or if the command
     names another cluster."""
+    mill = _own_mill(bootstrap)
+    return None if mill is None else mill.config.cluster.hosts
+
+
+def _own_mill(bootstrap: str | None) -> Mill | None:
+    """Return the mill; None if the command names another cluster, or if the file has faults."""
     if bootstrap is not None:
         return None
     try:
-        return context.mill_as_it_runs().config.cluster.hosts
+        return context.mill_as_it_runs()
     except ConfigFaults:
         # The command reports the faults if it needs the file.
         return None
@@ -146,10 +160,10 @@ def own_hosts(bootstrap: str | None = None) -> Mapping[int, str] | None:
 def runs_elsewhere(broker: int, bootstrap: str | None) -> str | None:
     """Return the host of a broker of this mill that runs on another host; None for other
     brokers."""
-    hosts = own_hosts(bootstrap)
-    if hosts is None or broker == context.mill_as_it_runs().placement.broker:
+    mill = _own_mill(bootstrap)
+    if mill is None or broker == mill.placement.broker:
         return None
-    return hosts.get(broker)
+    return (mill.config.cluster.hosts or {}).get(broker)
 
 
 def how_to_start(broker: int, host: str, remark: str) -> str:
@@ -160,9 +174,15 @@ def how_to_start(broker: int, host: str, remark: str) -> str:
     return (
         f"on {main}: `./millrace enrol broker {broker}`, and copy the file to {host}, {remark}\n"
         f"on {host}: `./millrace down` if the mill runs there, then `./millrace join"
-        f" broker-{broker}.join` and `./millrace up`\n"
-        f"this command waits for broker {broker}. Ctrl-C ends only the waiting; the same command"
-        " continues"
+        f" broker-{broker}.join` and `./millrace up`\n{waits_text(broker)}"
+    )
+
+
+def waits_text(broker: int) -> str:
+    """Return the sentence of a command that waits for a broker of another host."""
+    return (
+        f"this command waits for broker {broker}. Ctrl-C ends only the waiting; run the same"
+        " command again to continue"
     )
 
 

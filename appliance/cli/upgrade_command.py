@@ -39,8 +39,6 @@ NO_WAY_BACK = (
     "After that, brokers of an earlier version cannot join, and only a backup brings you back."
 )
 
-_RESTART = {False: "`./millrace restart PART`", True: "`docker compose up -d PART`"}
-
 app = group_of_commands(
     "Restart the parts one after the other, so that they run the installed version."
 )
@@ -65,9 +63,10 @@ def upgrade(
     names = _parts()
     brokers = [name for name in names if name.startswith(BROKER_PREFIX)]
     if not brokers:
+        restart = "docker compose up -d" if context.in_containers() else "./millrace restart"
         raise CommandError(
             "this mill uses another cluster, so there are no brokers to upgrade: "
-            f"{_RESTART[context.in_containers()]} restarts a part",
+            f"`{restart} PART` restarts a part",
             Exit.CONDITION,
         )
     level = _checked(as_json)

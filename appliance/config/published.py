@@ -9,6 +9,7 @@ the parts refuse to start otherwise (decision 0238).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from appliance.config.containers import is_container
 from appliance.config.document import Document
 from appliance.config.faults import Path, found_text
 from appliance.config.model import MillConfig
@@ -16,8 +17,6 @@ from appliance.config.network_section import KAFKA, PAGE
 from monitor.config.settings import split_address
 from protocol.security.address import bracketed, normal_host
 
-IN_CONTAINERS = "MILLRACE_PUBLISHED"
-LOOPBACK_ONLY = "loopback"
 KAFKA_AT = "MILLRACE_PUBLISHED_KAFKA"
 PAGE_AT = "MILLRACE_PUBLISHED_PAGE"
 
@@ -49,7 +48,7 @@ class Published:
 
 def published_of(environ: Mapping[str, str]) -> Published | None:
     """Return what compose publishes; None if the parts are no containers. Raises WrongAddress."""
-    if environ.get(IN_CONTAINERS) != LOOPBACK_ONLY:
+    if not is_container(environ):
         return None
     return Published(_address(environ, KAFKA_AT), _address(environ, PAGE_AT))
 

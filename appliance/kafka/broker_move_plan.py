@@ -113,13 +113,8 @@ def _refused_voters(state: DiskState) -> Iterator[str]:
 
 
 def _refused_partitions(state: DiskState) -> Iterator[str]:
-    silent = [
-        tp
-        for tp, sources in state.sources.items()
-        if not sources and len(state.held[tp].replicas) > 1
-    ]
-    if silent:
+    if state.silent:
         yield (
-            f"no other broker in service has all records of {named_partitions(silent)}: wait until "
-            "the replicas there are in sync"
+            f"no other broker in service has all records of {named_partitions(state.silent)}: "
+            "wait until the replicas there are in sync"
         )

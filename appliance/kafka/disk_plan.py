@@ -35,8 +35,8 @@ from protocol.types import TopicPartition
 
 @dataclass(frozen=True)
 class DiskState:
-    """What a cluster reports about a broker whose disk was lost. `quorum` is None if there is
-    none."""
+    """What a cluster reports about a broker whose disk was lost, or that moves. `quorum` is None if
+    there is none."""
 
     node_id: int
     replicas: ClusterReplicas
@@ -77,6 +77,14 @@ class DiskState:
     def lost(self) -> list[TopicPartition]:
         """The partitions that no other broker has any replica of."""
         return [tp for tp, one in self.held.items() if len(one.replicas) == 1]
+
+    @property
+    def silent(self) -> list[TopicPartition]:
+        """The partitions that other brokers have replicas of, but none in service has all records
+        of."""
+        return [
+            tp for tp, one in self.held.items() if len(one.replicas) > 1 and not self.sources[tp]
+        ]
 
     @cached_property
     def to_copy(self) -> dict[TopicPartition, tuple[int, ...]]:
@@ -150,13 +158,8 @@ def _refused_voters(state: DiskState) -> Iterator[str]:
 
 
 def _refused_partitions(state: DiskState) -> Iterator[str]:
-    silent = [
-        tp
-        for tp, sources in state.sources.items()
-        if not sources and len(state.held[tp].replicas) > 1
-    ]
-    if silent:
+    if state.silent:
         yield (
-            f"no other broker in service has all records of {named_partitions(silent)}: start the "
-            "other brokers, and wait until their replicas are in sync"
+            f"no other broker in service has all records of {named_partitions(state.silent)}: "
+            "start the other brokers, and wait until their replicas are in sync"
         )

@@ -58,7 +58,7 @@ class ShownCertificate:
     names: tuple[str, ...]
     ends_at: datetime
     valid_days: int = WARN_DAYS * WARN_SHARE
-    """The days from the begin to the end of the certificate."""
+    """The days between the moments at which the certificate begins and ends to be valid."""
     fault: str = ""
     """The reason why the file cannot be read. In this case there are no names and no end."""
     is_own: bool = False

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-CODE = Path(__file__).resolve().parents[2]
+from appliance.config.containers import is_container
 
-PUBLISHED_VARIABLE = "MILLRACE_PUBLISHED"
-"""The variable by which a part knows that it is a container. Only the compose file sets it."""
+CODE = Path(__file__).resolve().parents[2]
 
 EDITED_VARIABLE = "MILLRACE_EDITED_CONFIG"
 """The variable that names, for a supervisor, the file that people edit. The supervisor's own
@@ -139,8 +138,3 @@ def find_home(environ: Mapping[str, str] | None = None, config: Path | None = No
         edited=Path(edited) if edited else None,
         in_containers=is_container(environ),
     )
-
-
-def is_container(environ: Mapping[str, str]) -> bool:
-    """Return whether the parts are containers."""
-    return environ.get(PUBLISHED_VARIABLE) == "loopback"

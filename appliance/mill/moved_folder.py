@@ -13,18 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.errors import Failure
-from appliance.machine.files import write_atomically
+from appliance.machine.files import sync_folder, write_atomically
+from appliance.mill.parts import BROKER_PREFIX
 
 RECORD = ".moving"
 PARTIAL = ".copying"
 ASIDE = ".moved"
 
-LINK_REMEDY = "mount its disk; if the disk is lost, see docs/howto/move-a-broker.md"
-"""The remedy for a link to a folder that is not there."""
+LEFTOVERS = (RECORD, PARTIAL, ASIDE)
+"""The endings of the names of what lies beside a folder until its move is finished."""
 
 
 class MoveFault(Failure):
-    """Raised when a folder cannot be moved. The text says why and what to do."""
+    """Raised when a folder cannot be moved, or is not where it should be. The text says why and
+    what to do."""
+
+    def __init__(self, found: str, remedy: str) -> None:
+        super().__init__(f"{found}: {remedy}")
+        self.found = found
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class FolderMove:
         OSError too.
         """
         if not is_empty and not self.has_data:
-            raise MoveFault(f"{self.source} has no data: mount its disk, or put the folder back")
+            raise MoveFault(f"{self.source} has no data", "mount its disk, or put the folder back")
         record = {"from": str(self.source), "to": str(self.target)}
         write_atomically(_record(self.link), json.dumps(record).encode() + b"\n")
         if self.target == self.link and self.link.is_symlink():
@@ -72,13 +79,13 @@ class FolderMove:
         if is_there and self.source != self.target:
             # The data were copied. The former ones must not be started again.
             self.source.rename(_aside(self.source))
-            _sync(self.source.parent)
+            sync_folder(self.source.parent)
         if self.target != self.link:
             made = self.link.with_name(self.link.name + PARTIAL)
             made.unlink(missing_ok=True)
             made.symlink_to(self.target)
             made.replace(self.link)
-        _sync(self.link.parent)
+        sync_folder(self.link.parent)
 
     def finish(self) -> None:
         """Delete the former data and the record, because the broker works at the new place."""
@@ -99,9 +106,9 @@ class FolderMove:
                 shutil.rmtree(partial)
             shutil.copytree(self.source, partial, symlinks=True, copy_function=_copy_durably)
             for folder, _, _ in os.walk(partial):
-                _sync(Path(folder))
+                sync_folder(Path(folder))
             partial.rename(self.target)
-        _sync(self.target.parent)
+        sync_folder(self.target.parent)
 
 
 def unfinished(link: Path) -> FolderMove | None:
@@ -113,20 +120,26 @@ def unfinished(link: Path) -> FolderMove | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MoveFault(f"{path} cannot be read: {error}") from error
+        raise MoveFault(
+            f"{path} cannot be read: {error}",
+            f"if {link} is the folder with the data, or leads to it, delete this file",
+        ) from error
 
 
 def refuse_absent(link: Path) -> None:
-    """Raise MoveFault if the data of a part are elsewhere at the moment, so that it does not start
-    with an empty folder."""
+    """Raise MoveFault if the data of a part are not where it looks for them, so that it does not
+    start with an empty folder."""
     begun = unfinished(link)
     if begun is not None and not begun.is_placed:
         raise MoveFault(
-            f"the move of {link} to {begun.target} was interrupted: run the command of the move"
-            " again"
+            f"the move of {link} to {begun.target} was interrupted",
+            f"run `./millrace broker move {link.name.removeprefix(BROKER_PREFIX)}`",
         )
     if link.is_symlink() and not link.exists():
-        raise MoveFault(f"{link} leads to {link.readlink()}, which is not there: {LINK_REMEDY}")
+        raise MoveFault(
+            f"{link} leads to {link.readlink()}, which is not there",
+            "mount its disk; if the disk is lost, see docs/howto/move-a-broker.md",
+        )
 
 
 def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | None:
@@ -142,12 +155,12 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
         return None
     move = FolderMove(link, source, target)
     if not target.parent.is_dir():
-        raise MoveFault(f"{target.parent} is not a folder: make it, or mount the disk")
+        raise MoveFault(f"{target.parent} is not a folder", "make it, or mount the disk")
     is_own_link = target == link
     if not is_own_link and (target.is_symlink() or (target.exists() and _has_content(target))):
-        raise MoveFault(f"{target} is not an empty folder: name an empty or a new folder")
+        raise MoveFault(f"{target} is not an empty folder", "name an empty or a new folder")
     if source in target.parents or target in source.parents:
-        raise MoveFault(f"{target} and {source} are inside each other: name another folder")
+        raise MoveFault(f"{target} and {source} are inside each other", "name another folder")
     if source.exists() and move.is_on_another_disk:
         size = sum(one.stat().st_size for one in source.rglob("*") if one.is_file())
         needed = size + size // 10 + reserve_bytes
@@ -155,7 +168,8 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
         if free < needed:
             raise MoveFault(
                 f"the disk of {target.parent} has {free >> 20} MiB free, and the folder needs "
-                f"{needed >> 20} MiB"
+                f"{needed >> 20} MiB",
+                "free disk space, or name a folder on another disk",
             )
     return move
 
@@ -178,12 +192,5 @@ def _aside(source: Path) -> Path:
 
 def _copy_durably(source: str, target: str) -> None:
     shutil.copy2(source, target)
-    _sync(Path(target))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with Path(target).open("rb") as copied:
+        os.fsync(copied.fileno())

@@ -14,11 +14,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from appliance.config.model import BROKER_ID_MAX
 from appliance.machine.processes import read_record
 from appliance.operate import lifecycle
-from tests.e2e.mill import Result, TempMill, temp_mill
-from tests.harness.namespaces import Namespaces, ip, own_network
+from tests.e2e.mill import SHIPPED, Result, TempMill, temp_mill
+from tests.harness.namespaces import Namespaces, can_be_made, ip, own_network
 from tests.harness.ports import free_ports
 from tests.harness.wait import wait_until
 
@@ -167,7 +169,10 @@ class HostedMill:
 
 @contextmanager
 def hosted_mill(folder: Path) -> Iterator[HostedMill]:
-    """Yield a mill whose three hosts are stopped at the end of the test."""
+    """Yield a mill with the shipped configuration, whose three hosts are stopped at the end of the
+    test. Skip the test if it cannot run here."""
+    if not can_be_made():
+        pytest.skip("network namespaces need root")
     with ExitStack() as stack:
         stack.enter_context(own_network())
         spaces = stack.enter_context(Namespaces((*HOSTS, STRANGER, SPARE, FOURTH)))
@@ -176,4 +181,6 @@ def hosted_mill(folder: Path) -> Iterator[HostedMill]:
             hosts[host] = stack.enter_context(temp_mill(folder / f"host-{host}"))
             hosts[host].ports = hosts[1].ports
             hosts[host].home.config_file.unlink()
-        yield HostedMill(spaces, hosts, folder / "names")
+        made = HostedMill(spaces, hosts, folder / "names")
+        made.write_config(SHIPPED.read_text())
+        yield made

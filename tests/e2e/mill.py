@@ -164,3 +164,14 @@ def brokers_only(brokers: str) -> str:
     """Return a configuration with these brokers (`cluster.brokers`), Redis and the monitor."""
     text = SERVERS_ONLY.replace("cluster: {", f"cluster: {{brokers: {brokers}, ")
     return text + "sinks: {mysql: null}\n"
+
+
+def until_it_says(process: subprocess.Popen[str], text: str) -> str:
+    """Read what a command says until it has said this."""
+    assert process.stderr is not None
+    said = ""
+    while text not in said:
+        line = process.stderr.readline()
+        assert line, f"the command ended without saying {text!r}: {said}"
+        said += line
+    return said

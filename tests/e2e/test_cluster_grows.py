@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.e2e.mill import TempMill, brokers_only, temp_mill
+from tests.e2e.mill import TempMill, brokers_only, temp_mill, until_it_says
 from tests.harness.collector import TopicReader
 from tests.harness.number_writer import NumberWriter
 from tests.harness.wait import wait_until
@@ -40,12 +40,7 @@ def described(mill: TempMill) -> dict[str, list[dict[str, object]]]:
 def kill_when_it_says(mill: TempMill, text: str, *command: str) -> None:
     """Run a command until it says this, and kill it."""
     with mill.begin(*command, "--yes") as process:
-        assert process.stderr is not None
-        said = ""
-        while text not in said:
-            line = process.stderr.readline()
-            assert line, f"the command ended without saying {text!r}: {said}"
-            said += line
+        until_it_says(process, text)
         process.send_signal(signal.SIGKILL)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -15,8 +14,7 @@ import pytest
 
 from tests.e2e.hosted_mill import FOURTH, HOSTS, SPARE, HostedMill, hosted_mill
 from tests.e2e.hosted_scene import COUNTED_S, HostedScene
-from tests.e2e.mill import SHIPPED, temp_mill
-from tests.harness.namespaces import can_be_made
+from tests.e2e.mill import temp_mill, until_it_says
 from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1_800)]
@@ -26,11 +24,8 @@ REPLACED_S = 300.0
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedScene]:
-    if not can_be_made():
-        pytest.skip("network namespaces need root")
     folder = tmp_path_factory.mktemp("hosts")
     with hosted_mill(folder) as mill:
-        mill.write_config(SHIPPED.read_text())
         for host in HOSTS[1:]:
             mill.joins(host, folder)
         mill.up()
@@ -42,17 +37,6 @@ def machines() -> Iterator[ExitStack]:
     """Yield the stack of the machines that take the place of a host."""
     with ExitStack() as stack:
         yield stack
-
-
-def until_it_says(process: subprocess.Popen[str], text: str) -> str:
-    """Read what a command says until it has said this."""
-    assert process.stderr is not None
-    said = ""
-    while text not in said:
-        line = process.stderr.readline()
-        assert line, f"the command ended without saying {text!r}: {said}"
-        said += line
-    return said
 
 
 def voters(mill: HostedMill) -> list[int]:

@@ -18,8 +18,6 @@ from appliance.machine.processes import read_record
 from tests.e2e.hosted_mill import HOSTS, STRANGER, HostedMill, hosted_mill
 from tests.e2e.hosted_scene import COUNTED_S, HostedScene
 from tests.e2e.joined_host import Host
-from tests.e2e.mill import SHIPPED
-from tests.harness.namespaces import can_be_made
 from tests.harness.port_scan import open_ports
 from tests.harness.wait import wait_until
 
@@ -30,11 +28,8 @@ PASSWORD = "correct-horse-battery"
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedScene]:
-    if not can_be_made():
-        pytest.skip("network namespaces need root")
     folder = tmp_path_factory.mktemp("hosts")
     with hosted_mill(folder) as mill:
-        mill.write_config(SHIPPED.read_text())
         # A host that has not joined starts nothing, and says what to type.
         mill.hosts[2].home.config_file.write_text(mill.main.home.config_file.read_text())
         refused = mill.run(2, "up")

@@ -32,6 +32,14 @@ def joined(folder: Path, broker: int) -> None:
     write_record(home, HostRecord(CLUSTER_ID, broker))
 
 
+def write_secrets(folder: Path, broker: int) -> None:
+    """Write the secrets that `join` writes."""
+    secrets = home_of(folder).secrets
+    for name in (f"broker-{broker}/cluster_id", f"broker-{broker}/login_secret", "mill/password"):
+        (secrets / name).parent.mkdir(parents=True, exist_ok=True)
+        (secrets / name).write_text(CLUSTER_ID)
+
+
 def has_authority(folder: Path) -> None:
     """Write the key of a CA, as the main host has it."""
     place = home_of(folder).secrets / "ca"

@@ -1,4 +1,4 @@
-"""A command line beside a scripted cluster, for the tests of `millrace reassign`."""
+"""A command line beside a scripted cluster, for the tests of commands that change it."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from protocol.security.cluster_security import ClusterEntry
 from tests.unit.appliance.fake_cluster import FakeCluster
+from tests.unit.appliance.hosted import TEXT, has_authority, home_of
 from tests.unit.appliance.test_commands import run
 
 Ran = tuple[int, list[str], list[str]]
@@ -62,3 +64,16 @@ def desk_beside_four(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def data(lines: list[str]) -> Any:
     (line,) = lines
     return json.loads(line)["data"]
+
+
+def main_host_desk(
+    cluster: FakeCluster, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = TEXT
+) -> Desk:
+    """Return a command line on the main host. The scripted cluster has no TLS."""
+    entry = ClusterEntry(cluster.address)
+    monkeypatch.setattr("appliance.cli.cluster.asked_cluster", lambda _: entry)
+    has_authority(folder)
+    path = home_of(folder).config_file
+    path.parent.mkdir()
+    path.write_text(text)
+    return Desk(cluster, folder, monkeypatch)

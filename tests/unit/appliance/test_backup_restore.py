@@ -18,6 +18,7 @@ from appliance.config.load import load_text
 from appliance.machine.processes import boot_id
 from appliance.mill.home import find_home
 from appliance.mill.init import initialise
+from appliance.mill.moved_folder import MoveFault, refuse_absent, unfinished, wanted_move
 from appliance.mill.parts import Placement
 from appliance.mill.settings import Mill
 from appliance.supervisor.control import NoSupervisor
@@ -216,6 +217,33 @@ def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Pa
         take(mill, tmp_path / "second", ignored)
     with pytest.raises(BackupFailed, match="there is no mill"):
         take(mill_in(tmp_path / "nowhere"), tmp_path / "third", ignored)
+
+
+def test_a_restore_ignores_a_move_that_was_not_finished(mill: Mill, tmp_path: Path) -> None:
+    """With the record of the move the restored data would be exchanged for those of before."""
+    link = mill.home.part_data("broker-1")
+    move = wanted_move(link, tmp_path / "disk", 0)
+    assert move is not None
+    move.carry_out()
+    take(mill, tmp_path / "moved", ignored)
+    assert not [one for one in (tmp_path / "moved" / "data").iterdir() if "." in one.name]
+    other = mill_in(tmp_path / "other")
+    restore(other, tmp_path / "moved", other.home.data, ignored)
+    assert unfinished(other.home.part_data("broker-1")) is None
+    refuse_absent(other.home.part_data("broker-1"))
+
+
+def test_a_mill_whose_broker_is_on_an_absent_disk_is_not_copied(mill: Mill, tmp_path: Path) -> None:
+    """Otherwise the backup would lack the data of the broker, and only the restore would say so."""
+    link = mill.home.part_data("broker-1")
+    move = wanted_move(link, tmp_path / "disk", 0)
+    assert move is not None
+    move.carry_out()
+    move.finish()
+    (tmp_path / "disk").rename(tmp_path / "elsewhere")
+    with pytest.raises(MoveFault, match="which is not there: mount its disk"):
+        take(mill, tmp_path / "moved", ignored)
+    assert not (tmp_path / "moved").exists()
 
 
 def restore_until_copied(new: Mill, backup: Path) -> int:

@@ -140,5 +140,6 @@ def test_help_is_text_and_an_unknown_option_restarts_nothing(desk: Desk) -> None
     done = desk.run("--help")
     assert (done.returncode, desk.calls) == (0, [])
     assert done.stdout.startswith("For a mill in containers: restart the brokers")
+    assert done.stdout.endswith("and the last line says how to continue.\n")
     assert desk.run("--all").returncode == 2
     assert desk.calls == []

@@ -25,20 +25,13 @@ from tests.unit.appliance.hosted import (
     home_of,
     joined,
     mill,
+    write_secrets,
     write_voters,
 )
 
 
 def names(of: Mill) -> list[str]:
     return [part.name for part in of.parts]
-
-
-def secrets_of(folder: Path, broker: int) -> None:
-    """Write the secrets that `join` writes."""
-    secrets = home_of(folder).secrets
-    for name in (f"broker-{broker}/cluster_id", f"broker-{broker}/login_secret", "mill/password"):
-        (secrets / name).parent.mkdir(parents=True, exist_ok=True)
-        (secrets / name).write_text(CLUSTER_ID)
 
 
 def main_host(folder: Path, text: str = TEXT) -> Mill:
@@ -50,7 +43,7 @@ def main_host(folder: Path, text: str = TEXT) -> Mill:
 
 def other_host(folder: Path, broker: int, text: str = TEXT) -> Mill:
     joined(folder, broker)
-    secrets_of(folder, broker)
+    write_secrets(folder, broker)
     found = mill(folder, text)
     initialise_mill(found.home, found.config, found.placement)
     return found
@@ -168,7 +161,7 @@ def test_another_host_never_makes_secrets(tmp_path: Path) -> None:
     found = mill(tmp_path)
     with pytest.raises(InitError, match=r"broker-2/cluster_id is missing: join this host again"):
         initialise_mill(found.home, found.config, found.placement)
-    secrets_of(tmp_path, 2)
+    write_secrets(tmp_path, 2)
     assert initialise_mill(found.home, found.config, found.placement).names == ()
     assert sorted(one.name for one in found.home.secrets.iterdir()) == [
         "broker-2",

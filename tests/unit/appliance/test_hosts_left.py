@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from appliance.cli import hosts_left
+from appliance.cli import other_hosts
 from appliance.cli.hosts_left import HostsRound, controller_of, hosts_round
 from protocol.status import PartState, PartStatus, StatusUnavailable
 from tests.unit.appliance.hosted import has_authority, joined, mill
@@ -49,7 +49,7 @@ def test_the_broker_of_the_host_is_asked(tmp_path: Path, monkeypatch: pytest.Mon
         ],
     }
     status = PartStatus("broker-2", PartState.RUNNING, True, 0, 0, (), details)
-    monkeypatch.setattr(hosts_left, "fetch_status", lambda host, port, timeout_s: status)
+    monkeypatch.setattr(other_hosts, "fetch_status", lambda host, port, timeout_s: status)
     found = hosts_round(mill(tmp_path))
     hosts = {1: "mill-1.example.org", 3: "mill-3.example.org"}
     assert found == HostsRound(hosts, {1: 5_000}, True)
@@ -63,7 +63,7 @@ def test_without_an_answer_every_other_host_is_left(
     def silent(host: str, port: int, timeout_s: float) -> PartStatus:
         raise StatusUnavailable("no answer")
 
-    monkeypatch.setattr(hosts_left, "fetch_status", silent)
+    monkeypatch.setattr(other_hosts, "fetch_status", silent)
     has_authority(tmp_path)
     found = hosts_round(mill(tmp_path))
     assert found is not None

@@ -10,12 +10,11 @@ import pytest
 from appliance.operate import lifecycle
 from appliance.output import Exit
 from protocol.messages.cluster import DescribeClusterResponse
-from protocol.security.cluster_security import ClusterEntry
 from protocol.types import Uuid
 from protocol.wire.schema import Message
 from tests.unit.appliance.fake_quorum import FakeQuorum
-from tests.unit.appliance.hosted import STATED, TEXT, has_authority, home_of
-from tests.unit.appliance.reassign_desk import Desk
+from tests.unit.appliance.hosted import STATED, TEXT
+from tests.unit.appliance.reassign_desk import Desk, main_host_desk
 
 FOUR_HOSTS = STATED.replace("}", ", 4: mill-4.example.org}")
 FOUR = TEXT.replace(f"brokers: 3, {STATED}", f"brokers: [1, 2, 3, 4], {FOUR_HOSTS}")
@@ -40,17 +39,6 @@ class FourthHost(FakeQuorum):
         return found
 
 
-def desk_beside(cluster: FourthHost, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    """Return a command line on the main host. The scripted cluster has no TLS."""
-    entry = ClusterEntry(cluster.address)
-    monkeypatch.setattr("appliance.cli.cluster.asked_cluster", lambda _: entry)
-    has_authority(folder)
-    path = home_of(folder).config_file
-    path.parent.mkdir()
-    path.write_text(FOUR)
-    return Desk(cluster, folder, monkeypatch)
-
-
 def three_voters() -> dict[int, Uuid]:
     return {one: Uuid(int=one) for one in (1, 2, 3)}
 
@@ -60,7 +48,7 @@ def adding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     cluster = FourthHost(dict.fromkeys((1, 2, 3)), voters=three_voters())
     cluster.topic("logs", [1, 2, 3])
     with cluster.serving():
-        yield desk_beside(cluster, tmp_path, monkeypatch)
+        yield main_host_desk(cluster, tmp_path, monkeypatch, FOUR)
 
 
 @pytest.fixture
@@ -69,7 +57,7 @@ def removing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     cluster = FourthHost(brokers, voters=three_voters(), starts=False, changes_after=6)
     cluster.topic("logs", [1, 2, 3])
     with cluster.serving():
-        yield desk_beside(cluster, tmp_path, monkeypatch)
+        yield main_host_desk(cluster, tmp_path, monkeypatch, FOUR)
 
 
 def test_a_broker_of_a_fourth_host_is_waited_for(adding: Desk) -> None:

@@ -96,7 +96,7 @@ SYSTEM_CALLS: list[tuple[Any, str]] = [
     (Path, "unlink"),
     (Path, "symlink_to"),
     (moved_folder, "write_atomically"),
-    (moved_folder, "_sync"),
+    (moved_folder, "sync_folder"),
     (moved_folder, "_copy_durably"),
     (shutil, "rmtree"),
 ]
@@ -187,7 +187,7 @@ def test_nothing_starts_with_an_empty_folder_half_way(link: Path, disk: Path) ->
     move = moved(link, disk / "b")
     refuse_absent(link)
     link.unlink()
-    with pytest.raises(MoveFault, match="was interrupted: run the command of the move again"):
+    with pytest.raises(MoveFault, match=r"was interrupted: run `\./millrace broker move 3`"):
         refuse_absent(link)
     move.carry_out()
     move.finish()

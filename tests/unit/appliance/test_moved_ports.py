@@ -14,6 +14,7 @@ from appliance.mill.moved_folder import wanted_move
 from appliance.mill.parts import bootstrap_servers, status_ports
 from appliance.output import CommandError
 from appliance.supervisor.changes import differences
+from tests.unit.appliance.hosted import TEXT
 from tests.unit.appliance.test_three_brokers import broker_configs, mill
 
 THREE = "cluster: {brokers: 3}"
@@ -77,6 +78,32 @@ def test_wrong_places_are_named(text: str, fault: str, tmp_path: Path) -> None:
     assert fault in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "environ", "fault"),
+    [
+        (TEXT, {}, "no places: brokers on several hosts (cluster.hosts) need no other ports"),
+        (
+            "cluster: {brokers: 3}",
+            {"MILLRACE_PUBLISHED": "loopback"},
+            "no places: the compose file names the ports of each container",
+        ),
+        (
+            "cluster: {bootstrap_servers: 'kafka.example.org:9092'}",
+            {},
+            "only brokers of cluster.brokers, which are none",
+        ),
+    ],
+)
+def test_places_are_refused_where_they_have_no_effect(
+    text: str, environ: dict[str, str], fault: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigFaults) as refused:
+        load_text(f"{text}\nports: {{places: {{3: 13}}}}", "f.yaml", tmp_path, environ)
+    [found] = refused.value.faults
+    assert fault in str(found)
+    assert found.line
+
+
 def failed(of: object) -> list[str]:
     found = startup.data_ownership(of)  # type: ignore[arg-type]
     return [str(one) for one in found if one.level is CheckLevel.FAILED]
@@ -102,3 +129,13 @@ def test_a_move_that_was_interrupted_is_refused(tmp_path: Path) -> None:
     link.unlink()
     (text,) = failed(of)
     assert "was interrupted; run `./millrace broker move 3`" in text
+
+
+def test_a_record_of_a_move_that_cannot_be_read_is_one_failed_check(tmp_path: Path) -> None:
+    """Otherwise `doctor` showed this fault and no other row."""
+    of = mill(tmp_path, THREE)
+    of.home.data.mkdir(parents=True, exist_ok=True)
+    (of.home.data / "broker-2.moving").write_text("{")
+    (text,) = failed(of)
+    assert "broker-2.moving cannot be read" in text
+    assert "or leads to it, delete this file" in text

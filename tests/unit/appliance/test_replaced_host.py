@@ -10,32 +10,26 @@ import pytest
 
 from appliance.checks import startup
 from appliance.checks.startup import CheckLevel
+from appliance.cli import broker_disk, context
 from appliance.mill.settings import Mill, settings_for
 from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
-from protocol.security.cluster_security import ClusterEntry
 from protocol.types import Uuid
 from protocol.wire.schema import Message
 from tests.unit.appliance.fake_quorum import FakeQuorum
 from tests.unit.appliance.hosted import (
-    CLUSTER_ID,
     HOSTS,
-    TEXT,
-    has_authority,
-    home_of,
     joined,
     mill,
+    write_secrets,
     write_voters,
 )
-from tests.unit.appliance.reassign_desk import Desk
+from tests.unit.appliance.reassign_desk import Desk, main_host_desk
 
 
 def host_of(folder: Path, broker: int) -> Mill:
     """Return a host that has joined, with its secrets."""
     joined(folder, broker)
-    secrets = home_of(folder).secrets
-    for name in (f"broker-{broker}/cluster_id", f"broker-{broker}/login_secret", "mill/password"):
-        (secrets / name).parent.mkdir(parents=True, exist_ok=True)
-        (secrets / name).write_text(CLUSTER_ID)
+    write_secrets(folder, broker)
     return mill(folder)
 
 
@@ -107,14 +101,7 @@ def cluster() -> Iterator[ReturningBroker]:
 def host(
     cluster: ReturningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Desk]:
-    """Yield a command line on the main host. The scripted cluster has no TLS."""
-    entry = ClusterEntry(cluster.address)
-    monkeypatch.setattr("appliance.cli.cluster.asked_cluster", lambda _: entry)
-    has_authority(tmp_path)
-    path = home_of(tmp_path).config_file
-    path.parent.mkdir()
-    path.write_text(TEXT)
-    yield Desk(cluster, tmp_path, monkeypatch)
+    yield main_host_desk(cluster, tmp_path, monkeypatch)
 
 
 def test_the_command_says_what_to_type_and_waits(cluster: ReturningBroker, host: Desk) -> None:
@@ -136,3 +123,13 @@ def test_the_plan_names_the_host(cluster: ReturningBroker, host: Desk) -> None:
     assert "its broker cannot come back with the old disk" in "\n".join(err)
     assert err[-1] == "nothing was changed"
     assert sorted(cluster.voters) == [1, 2, 3]
+
+
+def test_the_main_host_replaces_its_disk_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No join file is made for it, because it has the key of the CA."""
+    monkeypatch.setattr(context, "mill_as_it_runs", lambda: mill(tmp_path))
+    first, second = broker_disk._what_to_type(1, HOSTS[1]).splitlines()
+    assert first == "on mill-1.example.org: `./millrace broker replace-disk 1`"
+    assert second.startswith("this command waits for broker 1. Ctrl-C ends only the waiting")

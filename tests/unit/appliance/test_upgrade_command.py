@@ -111,7 +111,8 @@ def test_a_supervisor_of_the_released_version_has_no_turns(
     code, _, err = run(monkeypatch, tmp_path, "upgrade")
     assert code == Exit.INTERRUPTED
     assert (
-        "broker-1 was restarted; the same command restarts the brokers from the first again" in err
+        "broker-1 was restarted; run the same command again to restart the brokers from the first"
+        in err
     )
 
 
