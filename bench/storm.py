@@ -15,8 +15,8 @@ from functools import partial
 from bench.broker_cases import new_topic
 from bench.catch_up import Line, PacedLines
 from bench.figures import percentile
-from bench.fleet import ARRIVED_S, NICENESS, running_brokers
-from bench.librdkafka import OF_THREE, Lost
+from bench.fleet import NICENESS, running_brokers
+from bench.librdkafka import OF_THREE
 from bench.machine import cpu_s, pss_mib
 from bench.measurement import Figures, Goal, Measurement
 from bench.servers import server
@@ -90,17 +90,8 @@ def _storm(bench: Bench, count: int, name: str) -> Figures:
                 wait_until(lambda: fleet.oldest_commit_ms > 0, BACK_S, "a commit of each")
                 with PacedLines(bootstrap, live, LIVE_PER_S) as lines:
                     found = _one(fleet, brokers, lines, cuts=name.startswith("all"))
-                written = fleet.pause()
-                wait_until(
-                    lambda: reader.has_ended or reader.judge.has_all(written),
-                    ARRIVED_S,
-                    "every line",
-                    progress=lambda: reader.judge.total,
-                )
-                reader.check()
+                reader.wait_for_all(fleet.pause())
                 fleet.check()
-                if not reader.judge.has_all(written):
-                    raise Lost(f"only {reader.judge.total} lines have arrived")
         return found
     finally:
         shutil.rmtree(folder, ignore_errors=True)
