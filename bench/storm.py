@@ -60,17 +60,19 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 def _idle(bench: Bench) -> Figures:
     """Log connections in, and measure the broker when they have been silent for a while."""
     folder = bench.new_folder("idle")
-    with running_brokers(folder, 1) as ((broker,), ca), ExitStack() as stack:
-        give_password(broker.bootstrap, "root", PASSWORD)
-        context = ssl.create_default_context(cafile=str(ca))
-        before_mib, before_s = pss_mib([broker.pid]), cpu_s(broker.pid)
-        for _ in range(CONNECTIONS):
-            client = stack.enter_context(WireClient(broker.net_bootstrap, "bench", context))
-            wire_log_in(client, "root", PASSWORD)
-        login_ms = (cpu_s(broker.pid) - before_s) / CONNECTIONS * 1e3
-        time.sleep(QUIET_S)
-        after_mib = pss_mib([broker.pid])
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        with running_brokers(folder, 1) as ((broker,), ca), ExitStack() as stack:
+            give_password(broker.bootstrap, "root", PASSWORD)
+            context = ssl.create_default_context(cafile=str(ca))
+            before_mib, before_s = pss_mib([broker.pid]), cpu_s(broker.pid)
+            for _ in range(CONNECTIONS):
+                client = stack.enter_context(WireClient(broker.net_bootstrap, "bench", context))
+                wire_log_in(client, "root", PASSWORD)
+            login_ms = (cpu_s(broker.pid) - before_s) / CONNECTIONS * 1e3
+            time.sleep(QUIET_S)
+            after_mib = pss_mib([broker.pid])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return {
         "pss_mib": after_mib,
         "pss_kib_per_connection": (after_mib - before_mib) * 1024 / CONNECTIONS,
