@@ -52,7 +52,8 @@ def is_recorded(cluster: WholeCluster, *hosts: str) -> bool:
 
 
 def updates(monkeypatch: pytest.MonkeyPatch) -> list[UpdateRaftVoterRequest]:
-    """Return a list to which each sent update is added."""
+    """Return a list to which each update is added that a voter makes. It is sent if the level
+    allows it."""
     sent: list[UpdateRaftVoterRequest] = []
     make = voter_address.VoterAddress._request
 
