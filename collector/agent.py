@@ -282,11 +282,9 @@ class Agent:
                 break
             except (ClientError, ApiError) as error:
                 servers, since = self.settings.bootstrap_servers, format_moment_ms(since_ms)
-                self.start_problem = (
-                    Problem("rights", str(error))
-                    if isinstance(error, NotAllowed)
-                    else Problem("broker", f"no broker of {servers} answers since {since}: {error}")
-                )
+                away = Problem("broker", f"no broker of {servers} answers since {since}: {error}")
+                is_denied = isinstance(error, NotAllowed)
+                self.start_problem = Problem("rights", str(error)) if is_denied else away
                 logger.warning("the cluster cannot be reached", extra=fields(reason=str(error)))
                 self.lose_patience(since_ms)
                 await self._stoppable(asyncio.sleep(backoff.next_ms() / 1000))

@@ -54,6 +54,7 @@ def test_lines_of_two_hundred_hosts_arrive_once_while_a_broker_is_killed(tmp_pat
             cluster.start()
             all_commit(fleet, reader)
             written = fleet.pause()
+            assert len(written) == COUNT
             reader.wait_for_all(written)
             totals = fleet.totals()
             fleet.end()
