@@ -2,7 +2,8 @@
 core.
 
 This module is pure. Operators add and remove voters, and each voter updates its own addresses. The
-leader of the quorum decides these requests. They do not depend on the controller's image.
+leader of the quorum decides these requests. The controller's image only gives the addresses that a
+request leaves out.
 """
 
 from __future__ import annotations
