@@ -42,15 +42,16 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 def _run(bench: Bench) -> Figures:
     folder = bench.new_folder("page")
-    with BrokerProcess(folder) as broker:
-        Topics(broker.bootstrap).create(COLLECTORS_TOPIC, 1, REPORTS_SETTINGS)
-        monitor = MonitorProcess([broker], folder / "monitor")
-        try:
-            found = _measured(broker, monitor, bench.options.sized(60, 10))
-        finally:
-            monitor.kill()
-    shutil.rmtree(folder, ignore_errors=True)
-    return found
+    try:
+        with BrokerProcess(folder) as broker:
+            Topics(broker.bootstrap).create(COLLECTORS_TOPIC, 1, REPORTS_SETTINGS)
+            monitor = MonitorProcess([broker], folder / "monitor")
+            try:
+                return _measured(broker, monitor, bench.options.sized(60, 10))
+            finally:
+                monitor.kill()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measured(broker: BrokerProcess, monitor: MonitorProcess, seconds: float) -> dict[str, float]:

@@ -8,6 +8,7 @@ repeats these steps and keeps its open files, unless another collector uses the 
 
 import asyncio
 import logging
+import random
 import socket
 import uuid
 from collections.abc import Coroutine
@@ -269,25 +270,24 @@ class Agent:
 
     async def _take_over(self) -> bool:
         """Become the instance's only collector. Return False if the agent was stopped."""
-        backoff = start_wait(self.settings.section, self._tenure.rng)
-        since_ms = self.clock()
+        section, rng = self.settings.section, random.Random()
+        backoff = start_wait(section, rng)
         self.lookout.hold()
-        await self._pause(first_wait_ms(self.settings.section, self._tenure.rng))
+        # Do not use `_pause`, because each changed file would end the wait.
+        await self._stoppable(asyncio.sleep(first_wait_ms(section, rng) / 1000))
+        since_ms = self.clock()
         while not self._stopping:
             try:
                 await self._stoppable(self._connect())
                 break
             except (ClientError, ApiError) as error:
-                since = format_moment_ms(since_ms)
-                servers = self.settings.bootstrap_servers
-                self.start_problem = (
-                    Problem("rights", str(error))
-                    if isinstance(error, NotAllowed)
-                    else Problem("broker", f"no broker of {servers} answers since {since}: {error}")
-                )
+                servers, since = self.settings.bootstrap_servers, format_moment_ms(since_ms)
+                away = Problem("broker", f"no broker of {servers} answers since {since}: {error}")
+                is_denied = isinstance(error, NotAllowed)
+                self.start_problem = Problem("rights", str(error)) if is_denied else away
                 logger.warning("the cluster cannot be reached", extra=fields(reason=str(error)))
                 self.lose_patience(since_ms)
-                await self._pause(backoff.next_ms())
+                await self._stoppable(asyncio.sleep(backoff.next_ms() / 1000))
         self.start_problem = None
         return not self._stopping
 

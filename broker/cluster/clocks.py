@@ -8,7 +8,7 @@ heartbeat can be seconds old when it is read, so only large differences mean any
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 CLOCK_LIMIT_MS = 60_000
@@ -29,7 +29,7 @@ class ClockReadings:
     def __init__(self) -> None:
         self._ahead_ms: dict[int, int] = {}
 
-    def heard(self, node_id: int, sent_at_ms: int, now_ms: int) -> None:
+    def note(self, node_id: int, sent_at_ms: int, now_ms: int) -> None:
         """Note the sending time of a heartbeat. `now_ms` is the controller's wall clock when the
         heartbeat came."""
         if sent_at_ms == UNKNOWN_MS:
@@ -37,7 +37,7 @@ class ClockReadings:
         else:
             self._ahead_ms[node_id] = sent_at_ms - now_ms
 
-    def of(self, node_ids: Mapping[int, object]) -> dict[int, int]:
+    def of(self, node_ids: Container[int]) -> dict[int, int]:
         """Return the differences of those of these brokers whose clocks are known."""
         return {one: ms for one, ms in sorted(self._ahead_ms.items()) if one in node_ids}
 

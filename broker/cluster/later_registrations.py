@@ -1,4 +1,4 @@
-"""Knows for how long other brokers are registered, if they registered while this broker ran.
+"""Notes how long ago other brokers have registered, if they did so while this process ran.
 
 This module is pure. The metadata log has no times of registrations. But a broker epoch is the
 offset of a registration, so a broker with a greater epoch than this process registered after it,

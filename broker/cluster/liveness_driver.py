@@ -207,10 +207,8 @@ class LivenessDriver:
         clocks, wall_ms = self._clocks, self._world.clock.now_ms()
 
         def answered(response: BrokerHeartbeatResponse) -> None:
-            clocks.heard(request.broker_id, request.sent_at_ms, wall_ms)
-            in_service = {
-                one.node_id: one for one in self._image.brokers.values() if not one.is_fenced
-            }
+            clocks.note(request.broker_id, request.sent_at_ms, wall_ms)
+            in_service = {one.node_id for one in self._image.brokers.values() if not one.is_fenced}
             response.clocks = [
                 BrokerClock(broker_id=node_id, ahead_ms=ahead_ms)
                 for node_id, ahead_ms in clocks.of(in_service).items()

@@ -2,7 +2,8 @@
 core.
 
 This module is pure. Operators add and remove voters, and each voter updates its own addresses. The
-leader of the quorum decides these requests. They do not depend on the controller's image.
+leader of the quorum decides these requests. The controller's image only gives the addresses that a
+request leaves out.
 """
 
 from __future__ import annotations
@@ -128,14 +129,9 @@ def answer_to(
     order: VoterOrder, result: VoterChangeResult, leader: VoterUpdateLeader
 ) -> VoterAnswer:
     """Return the answer with the result of the change."""
-    match order:
-        case AddRaftVoterRequest():
-            return AddRaftVoterResponse(
-                error_code=result.error, error_message=result.reason or None
-            )
-        case RemoveRaftVoterRequest():
-            return RemoveRaftVoterResponse(
-                error_code=result.error, error_message=result.reason or None
-            )
-        case UpdateRaftVoterRequest():
-            return UpdateRaftVoterResponse(error_code=result.error, current_leader=leader)
+    if isinstance(order, UpdateRaftVoterRequest):
+        return UpdateRaftVoterResponse(error_code=result.error, current_leader=leader)
+    cls = (
+        AddRaftVoterResponse if isinstance(order, AddRaftVoterRequest) else RemoveRaftVoterResponse
+    )
+    return cls(error_code=result.error, error_message=result.reason or None)

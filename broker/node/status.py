@@ -47,11 +47,11 @@ class BrokerStatus:
         self,
         broker: Broker,
         started_at_ms: int,
-        link_problems: Callable[[], Sequence[Problem]] = tuple,
+        connection_problems: Callable[[], Sequence[Problem]] = tuple,
     ) -> None:
-        """`link_problems` returns the problems of connections between brokers, and those of the
-        certificate for clients."""
-        self._link_problems = link_problems
+        """`connection_problems` returns the problems of connections between brokers, and those of
+        the certificate for clients."""
+        self._connection_problems = connection_problems
         self.state = PartState.STARTING
         self._broker = broker
         self._started_at_ms = started_at_ms
@@ -62,7 +62,7 @@ class BrokerStatus:
         broker = self._broker
         problems = (
             *self._waits(),
-            *self._link_problems(),
+            *self._connection_problems(),
             *(self._problems() if broker.is_serving else ()),
         )
         state = self.state

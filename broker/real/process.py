@@ -187,7 +187,7 @@ async def run(
     clock = world.clock
     started_ms = clock.monotonic_ms()
     broker = Broker(config, world, OsDisk())
-    status = BrokerStatus(broker, clock.now_ms(), world.link_problems)
+    status = BrokerStatus(broker, clock.now_ms(), world.connection_problems)
     server = StatusServer(config.status_host, config.status_port, status.status, status.metrics)
     await _start_status(server, config)
     report = await _recover(broker, stop)

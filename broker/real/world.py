@@ -123,10 +123,9 @@ class LoopWorld:
         link.begin(self._names, asks_resolver=asks_resolver)
         return link
 
-    def link_problems(self) -> list[Problem]:
-        """Return the problems of connections between brokers: refused ones, host names that cannot
-        be resolved, and this broker's own certificate. Return those of the certificate for clients
-        too."""
+    def connection_problems(self) -> list[Problem]:
+        """Return the problems of the two certificates of this broker, and those of connections to
+        other brokers: refused ones, and host names that cannot be resolved."""
         shown = [] if self._certificates is None else self._certificates.problems()
         own = [] if self._links is None else self._links.problems()
         return [*shown, *own, *self._refusals.problems()]

@@ -42,7 +42,9 @@ _EVENTS: list[type[FileSystemEvent]] = [
 
 _INSIDE = "/./"
 """The text that separates, in paths for watchdog, a linked folder from the names in it."""
-RETRY_MS = 60_000  # wait before refused folders below a watched folder are tried again
+RETRY_MS = 60_000
+"""The wait in milliseconds before the kernel is asked again for what it has refused: an inotify
+instance, or watches of folders below a watched folder."""
 
 OnChange = Callable[[frozenset[str], bool], None]
 """A function that the loop calls with the changed paths, and whether names changed, so that a scan
@@ -91,7 +93,7 @@ class Watch(FileSystemEventHandler):
         If the kernel refused subfolders of a watched folder, the whole folder is tried again every
         RETRY_MS. If it refuses an inotify instance, nothing is watched until it gives one.
         """
-        kernel = self._begun(now_ms)
+        kernel = self._instance(now_ms)
         if kernel is None:
             self.problems = dict.fromkeys(folders, self._refusal)
             return
@@ -123,7 +125,7 @@ class Watch(FileSystemEventHandler):
         found = {path: _problem(path, refused) for path in folders}
         self.problems = {path: text for path, text in found.items() if text is not None}
 
-    def _begun(self, now_ms: int) -> "tuple[_Inotify, BaseObserver] | None":
+    def _instance(self, now_ms: int) -> "tuple[_Inotify, BaseObserver] | None":
         """Return the inotify instance, and start its threads if it is new; None if the kernel
         refuses one. It is asked again every RETRY_MS."""
         is_asked = self._retry_at_ms is None or now_ms >= self._retry_at_ms

@@ -11,7 +11,10 @@ from protocol.client.fetcher import Fetcher
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
-POLL_MS = 500
+POLL_MS = 50
+"""The longest time in milliseconds for which a broker holds a Fetch. A leader whose partitions are
+read gets another Fetch while the next leader is read, and it answers later requests of the
+connection only after that."""
 
 
 class PositionLog:
@@ -51,8 +54,8 @@ class PositionLog:
         """Return the keys and values of all committed position records below `ends`."""
         starts = await self._offsets(list(ends), EARLIEST_TIMESTAMP)
         open_ends = {tp: end for tp, end in ends.items() if starts[tp] < end}
-        # The records are there already, so a Fetch delays the other requests of a connection only
-        # for a moment. A separate connection would cost a TLS handshake and a login.
+        # The records are there already, so a Fetch delays the other requests of a connection for
+        # at most POLL_MS. A separate connection would cost a TLS handshake and a login.
         fetcher = Fetcher(
             self._cluster, isolation_level=IsolationLevel.READ_COMMITTED, purpose=GENERAL
         )

@@ -55,8 +55,6 @@ class Tenure:
     """The claims to an instance that one process on one host has made."""
 
     def __init__(self, brokers: Brokers, instance: str, host: str, clock: Callable[[], int]):
-        self.rng = random.Random()
-        """The source of the random waits."""
         self._brokers = brokers
         self._instance = instance
         self._host = host

@@ -3,8 +3,7 @@
 with Fleet(folder, brokers, authority.file, count=200) as fleet, fleet.reader() as reader:
     fleet.write()
     ...
-    written = fleet.pause()
-    wait_until(lambda: reader.judge.has_all(written), 60, "every line")
+    reader.wait_for_all(fleet.pause())
 
 Each collector has the user, the ACLs and the settings that `enrol` and `join` make. It enters the
 cluster over TLS, at the listener NET.
@@ -37,7 +36,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.user_admin import set_password
 from tests.harness import ROOT
 from tests.harness.broker import BrokerProcess
-from tests.harness.fleet_lines import FleetReader
+from tests.harness.fleet_reader import FleetReader
 from tests.harness.processes import Server
 from tests.harness.wait import wait_until
 
@@ -133,6 +132,8 @@ class Fleet(Server):
         self._names = [f"web-{number:04}" for number in range(count)]
         self._members: list[FleetProcess] = []
         self._is_enrolled = False
+        self._instances_before: str | None = None
+        """The kernel's limit of inotify instances before this fleet raised it."""
         self.started_s = 0.0
         """The seconds from the start of the processes until all collectors were ready."""
 
@@ -193,7 +194,7 @@ class Fleet(Server):
         milliseconds of a core, so on one machine a thousand at once would only wait for each other
         until their attempts time out.
         """
-        _allow_watches(self.count)
+        self._allow_watches()
         if not self._is_enrolled:
             self.enrol()
         began_s = time.monotonic()
@@ -273,10 +274,14 @@ class Fleet(Server):
         for one in self._members:
             one.kill()
         self._members.clear()
+        if self._instances_before is not None:
+            INOTIFY.write_text(self._instances_before)
+            self._instances_before = None
 
-
-def _allow_watches(count: int) -> None:
-    """Raise the kernel's limit of inotify instances, because each collector has one."""
-    needed = count + 256
-    if int(INOTIFY.read_text()) < needed:
-        INOTIFY.write_text(str(needed))
+    def _allow_watches(self) -> None:
+        """Raise the kernel's limit of inotify instances until `close`, because each collector has
+        one."""
+        before, needed = INOTIFY.read_text(), self.count + 256
+        if int(before) < needed:
+            INOTIFY.write_text(str(needed))
+            self._instances_before = before

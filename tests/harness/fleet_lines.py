@@ -1,18 +1,12 @@
 """The lines of a fleet of collectors: each has its collector, its number and its time.
 
-This module is pure, except for `FleetReader`.
+This module is pure. Each process of a fleet imports it, so it needs no client of Kafka.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from array import array
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
-
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 TAIL = b'"GET /shop/cart?item=42 HTTP/1.1" 200 5120 "-" "Mozilla/5.0 (X11; Linux x86_64)"\n'
 FAULTS_MAX = 10
@@ -59,63 +53,3 @@ class FleetJudge:
         """Return the latencies of the lines that were written in this time, in ascending order."""
         pairs = zip(self.written_ms, self.latency_ms, strict=False)
         return sorted(late / 1000 for at, late in pairs if begin_ms <= at < end_ms)
-
-
-class FleetReader:
-    """A thread that reads a topic as a read_committed consumer does."""
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self.judge = FleetJudge()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "fleet",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 100,
-                "log_level": 0,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        self._ends = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._read, name="fleet reader")
-
-    def _read(self) -> None:
-        try:
-            while not self._ends.is_set():
-                message = self._consumer.poll(0.1)
-                if message is None:
-                    continue
-                if message.error() is not None:
-                    raise KafkaException(message.error())
-                value = message.value()
-                assert value is not None
-                self.judge.note(value, time.time_ns() // 1_000_000)
-        except BaseException as error:
-            self._error = error
-
-    @property
-    def has_ended(self) -> bool:
-        """True if a line was wrong, or the thread has failed. `check` raises the reason."""
-        return self._error is not None or bool(self.judge.faults)
-
-    def check(self) -> None:
-        """Raise the error that has ended the thread, or AssertionError for a wrong line."""
-        if self._error is not None:
-            raise self._error
-        assert not self.judge.faults, self.judge.faults
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ends.set()
-        self._thread.join()
-        self._consumer.close()

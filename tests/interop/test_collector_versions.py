@@ -53,9 +53,20 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return released_code(tmp_path_factory.mktemp("released"))
 
 
-def steps(collector: CollectorProcess, lines: Lines, codes: list[Path]) -> None:
-    """Run the collector with one version after the other. Each gets lines while it runs, and
+def new_collector(
+    folder: Path, broker: BrokerProcess, **keys: object
+) -> tuple[CollectorProcess, Lines]:
+    """Return a collector of a running broker, and the lines of its file. `keys` are added to its
+    settings."""
+    section = inputs(TOPIC) | {"instance": "host-1"} | keys
+    collector = CollectorProcess(folder, broker.mill_bootstrap, section)
+    return collector, Lines(collector, broker.bootstrap)
+
+
+def take_turns(folder: Path, broker: BrokerProcess, codes: list[Path]) -> None:
+    """Run a collector with one version after the other. Each gets lines while it runs, and
     finds lines of the time when none ran, in a file that was rotated."""
+    collector, lines = new_collector(folder, broker)
     for code in codes:
         collector.code = code
         with collector:
@@ -70,17 +81,14 @@ def steps(collector: CollectorProcess, lines: Lines, codes: list[Path]) -> None:
     with collector:
         lines.arrived_once()
         assert collector.details()["counters"].get("lost_possible", 0) == 0
+    lines.close()
 
 
 def test_collectors_of_both_versions_take_turns_at_a_broker_of_this_version(
     tmp_path: Path, released: Path
 ) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
-        section = inputs(TOPIC) | {"instance": "host-1"}
-        collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section)
-        lines = Lines(collector, broker.bootstrap)
-        steps(collector, lines, [released, ROOT, released, ROOT])
-        lines.close()
+        take_turns(tmp_path, broker, [released, ROOT, released, ROOT])
 
 
 def test_collectors_of_both_versions_take_turns_at_a_broker_of_1_0_0_rc1(
@@ -89,11 +97,7 @@ def test_collectors_of_both_versions_take_turns_at_a_broker_of_1_0_0_rc1(
     broker = BrokerProcess(tmp_path / "broker")
     run_released(broker, released)
     with broker:
-        section = inputs(TOPIC) | {"instance": "host-1"}
-        collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section)
-        lines = Lines(collector, broker.bootstrap)
-        steps(collector, lines, [ROOT, released, ROOT])
-        lines.close()
+        take_turns(tmp_path, broker, [ROOT, released, ROOT])
 
 
 def test_a_collector_of_a_group_works_while_its_broker_is_upgraded(
@@ -103,9 +107,7 @@ def test_a_collector_of_a_group_works_while_its_broker_is_upgraded(
     broker = BrokerProcess(tmp_path / "broker")
     run_released(broker, released)
     with broker:
-        section = inputs(TOPIC) | {"instance": "host-1", "group": "web", "commit_interval": "200ms"}
-        collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section)
-        lines = Lines(collector, broker.bootstrap)
+        collector, lines = new_collector(tmp_path, broker, group="web", commit_interval="200ms")
         with collector:
             lines.write()
             lines.arrived_once()

@@ -32,6 +32,5 @@ def test_ten_collectors_that_lose_all_connections_send_each_line_once(
             wait_until(lambda: fleet.oldest_commit_ms > cut_ms, 60, "each has committed again")
             written = fleet.pause()
             assert len(written) == COUNT
-            wait_until(lambda: reader.judge.has_all(written), 60, "every line")
-            reader.check()
+            reader.wait_for_all(written, 60)
             fleet.end()

@@ -3,6 +3,7 @@ UpdateRaftVoter)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,14 +27,18 @@ from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import BETWEEN_PORT, CLUSTER_ID, WholeBroker, WholeCluster
 
 
-@pytest.fixture
-def cluster() -> WholeCluster:
-    """Return three brokers in service."""
-    cluster = WholeCluster("voter addresses")
+def in_service(name: str) -> WholeCluster:
+    """Return three brokers in service. `name` is the seed."""
+    cluster = WholeCluster(name)
     for node in cluster.nodes:
         node.start()
     cluster.run_until(lambda: is_in_service(cluster), 60_000, "all in service")
     return cluster
+
+
+@pytest.fixture
+def cluster() -> WholeCluster:
+    return in_service("voter addresses")
 
 
 def recorded(node: WholeBroker) -> dict[int, tuple[Endpoint, ...]]:
@@ -51,12 +56,16 @@ def is_recorded(cluster: WholeCluster, *hosts: str) -> bool:
     return all(recorded(node) == at(*hosts) for node in cluster.running)
 
 
-def updates(monkeypatch: pytest.MonkeyPatch) -> list[UpdateRaftVoterRequest]:
-    """Return a list to which each sent update is added."""
+def updates(
+    monkeypatch: pytest.MonkeyPatch, note: Callable[[], None] = lambda: None
+) -> list[UpdateRaftVoterRequest]:
+    """Return a list to which each update is added that a voter makes. It is sent if the level
+    allows it. `note` is called for each."""
     sent: list[UpdateRaftVoterRequest] = []
     make = voter_address.VoterAddress._request
 
     def noted(self: Any) -> UpdateRaftVoterRequest:
+        note()
         sent.append(make(self))
         return sent[-1]
 
@@ -68,10 +77,7 @@ def test_the_first_voters_record_has_the_configured_addresses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent = updates(monkeypatch)
-    cluster = WholeCluster("first addresses")
-    for node in cluster.nodes:
-        node.start()
-    cluster.run_until(lambda: is_in_service(cluster), 60_000, "all in service")
+    cluster = in_service("first addresses")
     cluster.run_for(5_000)
     assert is_recorded(cluster, "n1", "n2", "n3")
     assert sent == []
@@ -138,19 +144,13 @@ def test_a_disk_that_can_be_an_old_copy_sends_nothing_before_it_has_caught_up(
     cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = cluster.nodes[1]
-    sent: list[bool] = []
-    make = voter_address.VoterAddress._request
-
-    def noted(self: Any) -> UpdateRaftVoterRequest:
-        sent.append(must_catch_up(two))
-        return make(self)
-
-    monkeypatch.setattr(voter_address.VoterAddress, "_request", noted)
+    behind: list[bool] = []
+    updates(monkeypatch, lambda: behind.append(must_catch_up(two)))
     stop(cluster, two)
     move(two, "m2")
     two.start()
     cluster.run_until(lambda: is_recorded(cluster, "n1", "m2", "n3"), 60_000, "recorded")
-    assert sent and not any(sent)
+    assert behind and not any(behind)
 
 
 def update(node: WholeBroker, epoch: int, **changes: Any) -> UpdateRaftVoterRequest:
@@ -219,10 +219,7 @@ def test_at_a_level_without_changes_of_the_voters_nothing_is_sent(
 ) -> None:
     sent = updates(monkeypatch)
     monkeypatch.setattr("broker.controller.features.METADATA_LEVEL", LEVEL_4_0_IV1)
-    cluster = WholeCluster("old level")
-    for node in cluster.nodes:
-        node.start()
-    cluster.run_until(lambda: is_in_service(cluster), 60_000, "all in service")
+    cluster = in_service("old level")
     two = cluster.nodes[1]
     stop(cluster, two)
     move(two, "m2")

@@ -172,7 +172,7 @@ class Cluster:
         while wanting and self.events.now_ms < until_ms:
             wanting = [partition for partition in wanting if not self.write(partition)]
             if wanting:
-                # A whole cluster can refuse writes until a leader has heard of a decision.
+                # A whole cluster can refuse writes until a leader knows a decision.
                 self.run_for(HEAL_LOOK_MS)
             self._await_whole(until_ms)
         assert not wanting, f"{wanting} take no writes though they are whole"

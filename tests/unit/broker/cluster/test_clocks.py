@@ -43,14 +43,14 @@ def test_a_clock_is_wrong_that_differs_from_the_median(
 
 def test_the_newest_heartbeat_of_each_broker_counts() -> None:
     readings = ClockReadings()
-    readings.heard(1, 5_000, 5_000)
-    readings.heard(2, 9_000, 5_000)
-    readings.heard(2, 5_500, 6_000)
-    readings.heard(3, 1, 2)
-    assert readings.of({1: None, 2: None}) == {1: 0, 2: -500}
+    readings.note(1, 5_000, 5_000)
+    readings.note(2, 9_000, 5_000)
+    readings.note(2, 5_500, 6_000)
+    readings.note(3, 1, 2)
+    assert readings.of({1, 2}) == {1: 0, 2: -500}
     # A broker that goes back to a version without the time has no known clock any more.
-    readings.heard(2, UNKNOWN_MS, 7_000)
-    assert readings.of({1: None, 2: None, 3: None}) == {1: 0, 3: -1}
+    readings.note(2, UNKNOWN_MS, 7_000)
+    assert readings.of({1, 2, 3}) == {1: 0, 3: -1}
 
 
 def test_the_text_names_the_host_and_the_limit() -> None:

@@ -237,18 +237,18 @@ def test_the_status_names_the_host_that_cannot_be_resolved(runner: asyncio.Runne
         heard = Heard()
         dialler.world.dial(Address("mill-2", 29093), heard, node_id=2)
         await until(lambda: heard.ends)
-        (problem,) = dialler.world.link_problems()
+        (problem,) = dialler.world.connection_problems()
         assert problem.code == "link_unresolved"
         assert problem.text.startswith("the host name mill-2 of broker 2 cannot be resolved")
         dialler.meanings["mill-2"] = ["127.0.0.9"]
         found = Heard()
         dialler.world.dial(Address("mill-2", 29093), found, node_id=2)
         await until(lambda: found.ends)
-        assert dialler.world.link_problems() == []
+        assert dialler.world.connection_problems() == []
         # A probe uses known addresses only, so it says nothing about the resolver.
         probe = Dialler(asyncio.get_running_loop())
         await until(lambda: probe.dial("mill-3", 29093, asks_resolver=False).ends or True)
-        assert probe.world.link_problems() == []
+        assert probe.world.connection_problems() == []
 
     runner.run(run())
 

@@ -25,7 +25,7 @@ from tests.unit.broker.real.tls_world import (
 
 
 def problems(world: LoopWorld) -> list[str]:
-    return [f"{one.code}: {one.text}" for one in world.link_problems()]
+    return [f"{one.code}: {one.text}" for one in world.connection_problems()]
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> str:

@@ -352,7 +352,7 @@ def test_pitfall_32_handshakes_begun_and_left(
         peer.sendall(frame(b"ask"))
         await until(lambda: there.made[-1].frames)
         peer.close()
-        assert there.world.link_problems() == []
+        assert there.world.connection_problems() == []
         # The log has one line for each reason, and not one for each connection.
         assert len(caplog.records) <= 2
         there.close()
