@@ -2,8 +2,7 @@
 
 Brokers are addressed by id. Their addresses come from metadata. The bootstrap servers are used
 while no other broker is known or reachable. Only one metadata request is under way at a time. This
-module retries requests for metadata and coordinators. The caller decides whether to retry any other
-request.
+module repeats requests for metadata and coordinators only. Callers repeat the other ones.
 """
 
 import asyncio

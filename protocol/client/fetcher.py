@@ -74,8 +74,7 @@ class Fetcher:
     # --- assignment ---------------------------------------------------------------------------
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions, from these offsets. EARLIEST_TIMESTAMP (-2) and
-        LATEST_TIMESTAMP (-1) stand for the log's ends."""
+        """Read exactly these partitions, from these offsets (-2: the first, -1: the log end)."""
         self._readings = {tp: self._new_reading(offset) for tp, offset in offsets.items()}
 
     def add(self, offsets: Mapping[TopicPartition, int]) -> None:
