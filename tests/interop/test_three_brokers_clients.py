@@ -11,13 +11,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from appliance.config.replication import replication_settings
 from protocol.messages.cluster import FindCoordinatorRequest
@@ -27,9 +23,14 @@ from tests.harness.chaos import pause
 from tests.harness.cluster import ClusterProcesses
 from tests.harness.kafka import KafkaProcess
 from tests.harness.seed import seeded
-from tests.harness.tally import tell
 from tests.harness.verifiable.process import Family, Verifiable
-from tests.harness.verifiable.words import PARTITIONS
+from tests.harness.verifiable.scene import (
+    PROGRESS_DEADLINE_S,
+    Servers,
+    clients_at_work,
+    finish,
+    wait_for_progress,
+)
 from tests.harness.wait import wait_until
 from tests.harness.wire import WireClient
 
@@ -46,27 +47,7 @@ EVERY_S = 20.0
 AWAY_S = (1.0, 3.0)
 """The time that a killed broker stays away."""
 
-STEADY = 100
-"""Records that every client must have acknowledged, and read, after each kill."""
-
-PROGRESS_DEADLINE_S = 60.0
-"""Within this time each client must read or write a record, and each partition must have a
-leader."""
-
 SETTINGS = {**replication_settings(3), "group.initial.rebalance.delay.ms": 0}
-
-
-class Servers(Protocol):
-    """Three brokers, either ours or Kafka's. They keep ports and data when they are killed."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-    def controller_id(self) -> int | None: ...
-
-    def kill9(self, node_id: int) -> None: ...
-
-    def start(self) -> object: ...
 
 
 def controller(servers: Servers, family: Family) -> int:
@@ -101,37 +82,6 @@ def coordinator(servers: Servers, family: Family) -> int:
 TURNS = (controller, leader, coordinator)
 
 
-def create_topics(servers: Servers, wanted: Sequence[Family]) -> None:
-    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
-    topics = [NewTopic(topic, PARTITIONS, 3) for family in wanted for topic in family.topics]
-    for made in admin.create_topics(topics).values():
-        made.result(30)
-
-
-def wait_for_progress(clients: Sequence[Verifiable], what: str) -> None:
-    """Wait until each client has written and read `STEADY` more records in every topic."""
-    goals = [{name: count + STEADY for name, count in one.progress().items()} for one in clients]
-
-    def behind() -> list[str]:
-        for one in clients:
-            one.check_alive()
-        found = [one.progress() for one in clients]
-        return [
-            f"{name}: {now[name]} of {goal}"
-            for now, wanted in zip(found, goals, strict=True)
-            for name, goal in wanted.items()
-            if now[name] < goal
-        ]
-
-    try:
-        # A slow machine makes all clients slow. So fail only if no client makes any progress for
-        # the whole deadline.
-        wait_until(lambda: not behind(), PROGRESS_DEADLINE_S, what, progress=behind)
-    except AssertionError as late:
-        said = [f"{one.family.name}: {one.errors} {one.shown}" for one in clients]
-        raise AssertionError("\n".join([str(late), f"behind: {behind()}", *said])) from None
-
-
 def killed_by_turns(
     servers: Servers, clients: Sequence[Verifiable], kills: int, every_s: float,
     chance: random.Random,
@@ -150,23 +100,6 @@ def killed_by_turns(
         pause(max(0.0, begin + every_s - time.monotonic()))
 
 
-def judge(servers: Servers, clients: Sequence[Verifiable], kills: int) -> None:
-    """Print the result of each client. Fail if a client lost records or got an error that is not
-    allowed."""
-    faults = []
-    for one in clients:
-        report = one.judge(servers.bootstrap)
-        errors = ", ".join(f"{error} {count}" for error, count in one.errors.items()) or "none"
-        tell(
-            f"{one.family.name} {one.family.version()}: {kills} kills, "
-            f"{report.line()}, given again {one.given_again}; errors: {errors}"
-        )
-        unforeseen = [error for error in one.errors if error not in one.family.allowed]
-        if unforeseen or not report.is_clean:
-            faults.append(f"{one.family.name}: {unforeseen}\n{report.text()}\n{one.shown}")
-    assert not faults, "\n".join(faults)
-
-
 def run(
     servers: Servers,
     folder: Path,
@@ -175,20 +108,9 @@ def run(
     every_s: float,
     chance: random.Random,
 ) -> None:
-    create_topics(servers, wanted)
-    with ExitStack() as stack:
-        clients = []
-        for family in wanted:
-            try:
-                client = Verifiable(family, servers.bootstrap, folder)
-            except pytest.skip.Exception as reason:
-                tell(f"{family.name}: not run, {reason}")
-                continue
-            clients.append(stack.enter_context(client))
+    with clients_at_work(servers, folder, wanted) as clients:
         killed_by_turns(servers, clients, kills, every_s, chance)
-        for one in clients:
-            one.finish()
-        judge(servers, clients, kills)
+        finish(servers, clients, f"{kills} kills")
 
 
 def test_families_go_on_while_brokers_are_killed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 
@@ -40,13 +39,12 @@ from tests.harness.seed import seeded
 from tests.harness.tally import tell
 from tests.harness.tools import KafkaTools
 from tests.harness.verifiable.process import Family, Verifiable
+from tests.harness.verifiable.scene import create_topics, finish, started_clients
 from tests.harness.wait import wait_until
 from tests.interop.test_three_brokers_clients import (
     EVERY_S,
     KILLS_LONG,
     SETTINGS,
-    create_topics,
-    judge,
     killed_by_turns,
 )
 
@@ -104,25 +102,20 @@ def run(
         authority=authority,
         needs_login=login is not None or has_own_users,
     )
-    with made as cluster, ExitStack() as stack:
+
+    def started(family: Family) -> Verifiable:
+        user = (family.name, LOGIN[1]) if has_own_users else login
+        return Verifiable(family, made.net_bootstrap, folder, authority.file, user)
+
+    with made as cluster:
         create_topics(cluster, wanted)
         if has_own_users:
             give_users(cluster.bootstrap, wanted)
         elif login is not None:
             give_password(cluster.bootstrap, *login)
-        clients = []
-        for family in wanted:
-            try:
-                user = (family.name, LOGIN[1]) if has_own_users else login
-                client = Verifiable(family, cluster.net_bootstrap, folder, authority.file, user)
-            except pytest.skip.Exception as reason:
-                tell(f"{family.name}: not run, {reason}")
-                continue
-            clients.append(stack.enter_context(client))
-        killed_by_turns(cluster, clients, kills, every_s, seeded("families over TLS"))
-        for one in clients:
-            one.finish()
-        judge(cluster, clients, kills)
+        with started_clients(wanted, started) as clients:
+            killed_by_turns(cluster, clients, kills, every_s, seeded("families over TLS"))
+            finish(cluster, clients, f"{kills} kills")
         log = cluster.log_text()
         assert "TLS" not in log, "a handshake failed"
         assert "authorization denied" not in log
