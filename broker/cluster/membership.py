@@ -112,7 +112,8 @@ class BrokerMembership:
         self._wants_stop = False
         self._stop_heard_ms = 0
         """The time of the controller's last answer, since this broker has asked to stop."""
-        self._others_count = 0
+        self.has_others = False
+        """True if another broker is in service and does not stop."""
         self._may_stop = False
         self._is_over = False
         self._reports = 0
@@ -188,7 +189,7 @@ class BrokerMembership:
         self._replayed_end, self._own = end_offset, own
         in_service = [one for one in others if not one.is_fenced]
         stopping_count = sum(one.is_stopping for one in in_service)
-        self._others_count = len(in_service) - stopping_count
+        self.has_others = len(in_service) > stopping_count
         self._allow_reads()
         effects = list(self._compare(now_ms))
         is_awaited = stopping_count > self._stopping_known and self._is_known_there
@@ -383,7 +384,7 @@ class BrokerMembership:
         """Stop without permission if the broker is out of service or no other broker can take
         over."""
         is_out = self._own is None or self._own.is_fenced or not self._is_registered
-        return self._permit_stop() if is_out or self._others_count == 0 else ()
+        return self._permit_stop() if is_out or not self.has_others else ()
 
     # The permission to answer reads.
 

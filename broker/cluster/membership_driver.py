@@ -139,6 +139,11 @@ class MembershipDriver:
         """Report the partitions whose logs are known to be damaged."""
         self._perform(self._membership.damaged(partitions, self._now_ms()))
 
+    @property
+    def has_others(self) -> bool:
+        """True if another broker is in service and does not stop."""
+        return self._membership.has_others
+
     def want_stop(self) -> None:
         """Ask for permission to stop."""
         self._perform(self._membership.stop(self._now_ms()))

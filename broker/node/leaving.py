@@ -1,10 +1,12 @@
 """Lets other brokers take this broker's leaderships before it stops.
 
-There are two steps, and the broker serves clients and other brokers during both. First the
+There are three steps, and the broker serves clients and other brokers during all of them. First the
 controller moves this broker's leaderships, and this broker's clients get the new leaders. The step
 ends when all other brokers know the new leaders (`cluster/membership`). In the second step, a
 broker that leads the quorum resigns (EndQuorumEpoch). It stays until another node leads the quorum,
-because its vote can be needed.
+because its vote can be needed. In the third step, the broker answers the clients that look for the
+new leaders and coordinators. Some client libraries report an error to the application if the
+connection closes before the answer.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ from broker.world import Cancel, World
 SUCCESSOR_MS_MAX = 1_000
 """The longest time in milliseconds that a resigned quorum leader waits for a new leader before it
 stops."""
+
+LAST_ANSWERS_MS = 300
+"""The time in milliseconds for which the broker answers clients after others have taken over.
+Clients repeat a refused request after 100 to 300 ms."""
 
 
 class ClusterLeave:
@@ -64,4 +70,7 @@ class ClusterLeave:
     def _finish(self) -> None:
         assert self._done is not None, "it has not begun to leave"
         self._patience = None
-        self._world.soon(self._done)
+        if self._membership.has_others:
+            self._world.later(LAST_ANSWERS_MS, self._done)
+        else:
+            self._world.soon(self._done)

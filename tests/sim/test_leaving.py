@@ -5,19 +5,24 @@ from __future__ import annotations
 
 import pytest
 
+from broker.node.leaving import LAST_ANSWERS_MS
 from broker.world import Address
 from protocol.client.fetch_core import IsolationLevel
+from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.types import NO_NODE
 from protocol.wire.schema import Message
-from tests.sim.clients import Client, Produced, Read, topic_made
+from tests.sim.clients import TRANSACTION, Client, Produced, Read, Script, topic_made
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
 TOPIC = "t"
 PARTITIONS = 3
-HANDED_OVER_MS = 600
+HANDED_OVER_MS = 600 + LAST_ANSWERS_MS
 """Within this time a clean stop is complete if other brokers can take over. It includes two
-heartbeats and an election of the quorum."""
+heartbeats, an election of the quorum, and the last answers to clients."""
+
+RETRY_PAUSE_MS = 250
+"""The pause before most clients ask again, and the time for the next answer."""
 
 PATIENCE_MS = 4_000
 """Within this time a broker ends that cannot hand over its leaderships."""
@@ -92,6 +97,40 @@ def test_a_rolling_restart_moves_all_leaderships_before_anybody_ends(
     cluster.run_until(lambda: all(one.is_done for one in reading), 20_000, "all has been read")
     for one in reads:
         assert [value for _, value in one.records] == produced.values[one.partition]
+
+
+def test_a_broker_that_has_handed_over_answers_clients_a_little_longer() -> None:
+    """Clients look for the new leaders and coordinators at once, or after a pause. aiokafka gives a
+    transaction up if the broker that it asks closes the connection."""
+    cluster = in_service("a little longer")
+    leaving = cluster.nodes[0]
+    answered_ms: list[int] = []
+    clock = cluster.network.timeline.clock
+
+    def asking() -> Script:
+        while True:
+            asked = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["t"])
+            if (yield asked) is None:
+                return
+            answered_ms.append(clock.monotonic_ms())
+            yield 5
+
+    brokers = {leaving.node_id: Address(leaving.host, HOST_PORT)}
+    Client(cluster.network, "c", brokers, asking())
+    leaving.stop()
+    other = cluster.nodes[1]
+    cluster.run_until(
+        lambda: leaving.node_id not in in_service_at(other), PATIENCE_MS, "others have taken over"
+    )
+    over_ms = clock.monotonic_ms()
+    cluster.run_until(lambda: leaving.broker is None, PATIENCE_MS, "it has ended")
+    assert answered_ms[-1] - over_ms >= RETRY_PAUSE_MS
+
+
+def in_service_at(node: WholeBroker) -> set[int]:
+    """Return the brokers that a broker names to clients."""
+    assert node.metadata is not None
+    return {one.node_id for one in node.metadata.image.brokers.values() if not one.is_fenced}
 
 
 def test_the_last_brokers_end_without_a_successor() -> None:
