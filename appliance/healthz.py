@@ -1,8 +1,9 @@
 """The health check of containers: exits with code 0 if the part on this machine reports that it is
 healthy.
 
-It is run as a file, `python -I appliance/healthz.py PORT`, or with the path of a socket file
-instead of a port. It imports as little as possible, because containers run it every few seconds.
+It is run as a file, `python -I appliance/healthz.py PORT`. `HOST:PORT` or the path of a socket file
+can stand instead of a port. It imports as little as possible, because containers run it every few
+seconds.
 """
 
 import socket
@@ -13,10 +14,11 @@ ANSWER_BYTES_MAX = 16 * 1024
 
 
 def connect(place: str) -> socket.socket:
-    """Connect to a port of the loopback, or to a socket file, whose path is absolute. Raises
-    OSError."""
+    """Connect to a port of the loopback or of another host, or to a socket file, whose path is
+    absolute. Raises OSError."""
     if not place.startswith("/"):
-        return socket.create_connection(("127.0.0.1", int(place)), timeout=TIMEOUT_S)
+        host, _, port = place.rpartition(":")
+        return socket.create_connection((host or "127.0.0.1", int(port)), timeout=TIMEOUT_S)
     link = socket.socket(socket.AF_UNIX)
     link.settimeout(TIMEOUT_S)
     try:
@@ -28,7 +30,7 @@ def connect(place: str) -> socket.socket:
 
 
 def ask(place: str) -> tuple[bool, str]:
-    """Return whether `/healthz` at a port of the loopback or at a socket file answers with status
+    """Return whether `/healthz` at a port, at `host:port` or at a socket file answers with status
     200, and the text of the answer."""
     answer = b""
     try:

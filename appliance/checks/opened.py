@@ -31,7 +31,8 @@ def _listeners(mill: Mill) -> str:
         names = [one for number, one in hosts.items() if number == mill.placement.broker] + names
     for part in mill.parts:
         if part.is_open:
-            found.append(f"{TITLES[part.name]} with TLS and a password at {host}, port {part.port}")
+            [(_, port)] = part.ports
+            found.append(f"{TITLES[part.name]} with TLS and a password at {host}, port {port}")
     return f"{'; '.join(found)}; names {', '.join(names)}"
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from appliance.config.model import BROKER_ID_MAX
 from appliance.config.page import ADD_PERSON
-from appliance.launch.opening import first_fixed, version_of
-from appliance.launch.servers import find_program, version_text
+from appliance.launch.servers import find_program
 from appliance.machine.files import restoring
 from appliance.machine.java import MAJOR_MIN, find_java
 from appliance.machine.processes import (
@@ -114,24 +113,6 @@ def redis_with_tls(mill: Mill) -> Iterator[Check]:
         found = f"{program} was built without TLS"
         remedy = "install a build with TLS, or take redis out of network.open"
         yield Check(CheckLevel.FAILED, "open Redis", found, remedy)
-
-
-def redis_version(mill: Mill) -> Iterator[Check]:
-    """Warn of an open Redis whose version has a fault that a login does not prevent."""
-    program = find_program("redis-server")
-    if program is None or "redis" not in mill.config.network.open:
-        return
-    version = version_of(version_text(program))
-    if version is None or (fixed := first_fixed(version)) is None:
-        return
-    found, first = (".".join(map(str, one)) for one in (version, fixed))
-    yield Check(
-        CheckLevel.WARNING,
-        "open Redis",
-        f"version {found} has CVE-2026-81934 unless your distribution has mended it: with TLS,"
-        f" machines without a password can run code in Redis versions before {first}",
-        "install a later Redis, or let a firewall admit only machines that you trust",
-    )
 
 
 def network(mill: Mill) -> Iterator[Check]:

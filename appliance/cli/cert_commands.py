@@ -81,7 +81,8 @@ def renew_certificates(
     say(f"wrote {counted(len(written), 'file')}; clients trust {mill.home.data / 'ca.pem'}")
     for one in chosen:
         if one.part in SERVERS:
-            say(f"`{context.typed(f'restart {one.part}')}` lets {one.part} use its certificate")
+            restart = "docker compose" if mill.placement.in_containers else "./millrace"
+            say(f"`{restart} restart {one.part}` lets {one.part} use its certificate")
     for other in others if part is None else ():
         say(f"{other} is on another host: `./millrace cert renew --for {other}` writes its file")
 

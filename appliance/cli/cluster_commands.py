@@ -1,6 +1,7 @@
 """`millrace cluster`: change the cluster as a whole."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +32,7 @@ from appliance.cli.reassign_throttle import (
     remove_throttle,
 )
 from appliance.config.replication import REPLICAS
-from appliance.mill.parts import broker_ids
+from appliance.mill.parts import BROKER_PREFIX, broker_ids
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, say
 
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from appliance.kafka.growth_plan import GrowthState
     from appliance.kafka.replica_copies import DiskUse
     from protocol.client.cluster import Cluster
+
+RECREATE = "docker compose up -d --wait --force-recreate"
+"""The compose command after which every container runs with the present file."""
 
 app = group_of_commands("The cluster as a whole.")
 
@@ -76,6 +80,8 @@ def grow(
     brokers, factors = _listed(bootstrap)
 
     async def survey(cluster: "Cluster") -> Any:
+        if context.in_containers():
+            await _refuse_absent(cluster, brokers or ())
         goal = await growth.goal_of(cluster, brokers, factors, topic or None)
         state = await growth.look(cluster, goal)
         return state, await replica_copies.disk_use(cluster, state.replicas.brokers)
@@ -93,7 +99,8 @@ def grow(
     except KeyboardInterrupt:
         say("\ncopies that have begun go on; run the same command again to continue the growth")
         raise
-    say("the cluster has grown; `./millrace broker describe` shows its voters and replicas")
+    shows = context.typed("broker describe")
+    say(f"the cluster has grown; `{shows}` shows its voters and replicas")
 
 
 def _listed(bootstrap: str | None) -> tuple[Sequence[int] | None, Mapping[str, int]]:
@@ -106,19 +113,32 @@ def _listed(bootstrap: str | None) -> tuple[Sequence[int] | None, Mapping[str, i
     config = context.mill_as_it_runs().config
     ids = broker_ids(config)
     factors = {one.name: one.replication for one in config.topics if one.replication is not None}
-    if len(ids) == 1 and context.in_containers():
-        raise CommandError(
-            "the mill runs one broker, and a mill in containers cannot have more brokers yet",
-            Exit.CONDITION,
-        )
     if len(ids) == 1:
+        file, apply = context.home().config_file, "./millrace up --apply"
+        if context.in_containers():
+            file, apply = Path("configs", file.name), RECREATE
         raise CommandError(
             f"the mill runs one broker. Write `brokers: {REPLICAS}` below `cluster:` in "
-            f"{context.home().config_file}, run `./millrace up --apply`, and then the same "
-            "command again",
+            f"{file}, run `{apply}`, and then the same command again",
             Exit.CONDITION,
         )
     return ids or None, factors
+
+
+async def _refuse_absent(cluster: "Cluster", brokers: Sequence[int]) -> None:
+    """Raise CommandError if a broker of the mill is not in service. The command runs in a container
+    and cannot start another one."""
+    in_service = (await cluster.metadata((), refresh=True)).brokers
+    absent = [one for one in brokers if one not in in_service]
+    if not absent:
+        return
+    name = f"{BROKER_PREFIX}{absent[0]}"
+    raise CommandError(
+        f"broker {absent[0]} is not in service. If you have changed `cluster.brokers`, run"
+        f" `{RECREATE}`; otherwise `docker compose up -d --wait {name}` starts it. Then run the"
+        f" same command again. `docker compose logs {name}` shows more",
+        Exit.CONDITION,
+    )
 
 
 def _show(

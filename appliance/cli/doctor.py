@@ -29,6 +29,7 @@ from appliance.checks import (
     topic_settings,
 )
 from appliance.checks.file_systems import mounts_of_this_process, watched_folders
+from appliance.checks.redis_version import redis_version
 from appliance.checks.startup import Check, CheckLevel
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
@@ -84,13 +85,14 @@ def _configuration(home: Home) -> Iterator[Check]:
     if mill.placement.in_containers:
         yield from _parts(*part_rows())
         yield opened.check(mill)
+        yield from redis_version(mill)
         yield from growth.rows(mill)
         yield from topic_settings.rows(mill)
         yield from _from_monitor(mill)
     else:
         yield from startup.programs(mill)
         yield from _server_versions()
-        yield from startup.redis_version(mill)
+        yield from redis_version(mill)
         yield from startup.connector_jars(mill, check_sums=True)
         yield from startup.spark_master(mill)
         yield from hosts.rows(mill)
@@ -199,6 +201,8 @@ def _published_text() -> str:
         found += f", NET at {bracketed(published.kafka[0])} from port {published.kafka[1]} on"
     if published.page is not None:
         found += f", the page at {bracketed(published.page[0])}, port {published.page[1]}"
+    for name, (host, port) in published.servers.items():
+        found += f", {opened.TITLES[name]} at {bracketed(host)}, port {port}"
     return f"{found}. Rules of ufw do not close ports that Docker publishes"
 
 

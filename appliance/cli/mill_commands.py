@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from appliance.checks import hosts, startup
+from appliance.checks.redis_version import redis_version
 from appliance.checks.startup import CheckLevel
 from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
@@ -95,7 +96,7 @@ def _up_with(mill: Mill, loaded: LoadedConfig, apply: bool, timeout: float, as_j
         say(f"{home.config_file} has changed: {other} with `./millrace up --apply`")
     elif problem := found.get("config_problem"):
         say(f"millrace: {problem}")
-    for text in (*_shut_listeners(mill), *map(str, startup.redis_version(mill))):
+    for text in (*_shut_listeners(mill), *map(str, redis_version(mill))):
         say(f"millrace: {text}")
     is_as_it_was = runs_already and not (other and apply)
     seconds = time.monotonic() - began

@@ -20,6 +20,8 @@ OTHER_VARIABLES = {
     "MILLRACE_PUBLISHED": "loopback: parts run in containers whose ports are on loopback only",
     "MILLRACE_PUBLISHED_KAFKA": "set by `docker-compose.open.yml`: where it publishes NET",
     "MILLRACE_PUBLISHED_PAGE": "set by `docker-compose.open-page.yml`: where it publishes the page",
+    "MILLRACE_PUBLISHED_REDIS": "set by `docker-compose.open-redis.yml`: where it publishes Redis",
+    "MILLRACE_PUBLISHED_MYSQL": "set by `docker-compose.open-mysql.yml`: where it publishes MySQL",
     "MILLRACE_SEED": "replays a random test",
     "MILLRACE_SHARED": "the folder of shared sample logs, for tests",
 }

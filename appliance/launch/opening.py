@@ -5,11 +5,13 @@ parts. So many connections are allowed, and each of them may use little.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from appliance.mill.certificates import CERTIFICATE, KEY, TRUSTED
 from appliance.mill.home import Home
 from appliance.mill.init import READERS, read_secret
+from appliance.mill.parts import ANYWHERE
+from appliance.mill.sinks import SOCKETS_IN_CONTAINERS
 
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 REDIS_CONNECTIONS_MAX = 1_000
@@ -23,6 +25,12 @@ LOGIN_MAX_S = 5
 
 REDIS_WITH_CLIENT_EVICTION = (7, 0)
 """The first version of Redis that can limit the memory of all clients together."""
+
+REDIS_OF_IMAGE = (7, 4, 0)
+"""The least version of Redis in the image that the compose file names."""
+
+SECRETS_IN_SERVER = "/run/millrace"
+"""The folder in which a server in a container sees its secrets."""
 
 FIXED = {
     (6, 2): (6, 2, 24),
@@ -50,16 +58,30 @@ class ServerOpening:
     key: str
     ca: str
     password: str
+    socket_mode: str = "700"
+    """The mode of the server's Unix socket. In containers the mill's parts have accounts of their
+    own, and only they see the folder of the socket."""
 
 
 def opening_of(home: Home, server: str, listen: str) -> ServerOpening:
     """Return what an open server needs. Raises InitError if the readers' password is missing."""
-    folder = home.part_secrets(server)
+    return _opening(home, server, listen, str(home.part_secrets(server)))
+
+
+def opening_in_container(home: Home, server: str) -> ServerOpening:
+    """Return what an open server in a container needs. It listens on all of its own addresses,
+    because the container does not have those of its machine. Raises InitError if the readers'
+    password is missing."""
+    found = _opening(home, server, ANYWHERE, SECRETS_IN_SERVER)
+    return replace(found, socket_mode="777")
+
+
+def _opening(home: Home, server: str, listen: str, folder: str) -> ServerOpening:
     return ServerOpening(
         listen=listen,
-        certificate=str(folder / CERTIFICATE),
-        key=str(folder / KEY),
-        ca=str(folder / TRUSTED),
+        certificate=f"{folder}/{CERTIFICATE}",
+        key=f"{folder}/{KEY}",
+        ca=f"{folder}/{TRUSTED}",
         password=read_secret(home, f"{READERS}/{server}"),
     )
 
@@ -84,7 +106,7 @@ def redis_lines(
         "tls-auth-clients no",
         f'tls-protocols "{" ".join(TLS_VERSIONS)}"',
         f"unixsocket {socket}",
-        "unixsocketperm 700",
+        f"unixsocketperm {opening.socket_mode}",
         "protected-mode no",
         f"maxclients {REDIS_CONNECTIONS_MAX}",
         f"timeout {REDIS_IDLE_S}",
@@ -108,6 +130,11 @@ def mysql_options(opening: ServerOpening) -> list[str]:
     ]
 
 
+def mysql_options_in_container(opening: ServerOpening) -> list[str]:
+    """Return the further options of an open server in a container."""
+    return [*mysql_options(opening), f"--socket={SOCKETS_IN_CONTAINERS['mysql']}"]
+
+
 def readers_terms(*, is_open: bool) -> str:
     """Return the clauses of SQL with the TLS requirement and the limits of the readers' account.
 
@@ -124,7 +151,13 @@ def readers_terms(*, is_open: bool) -> str:
 
 def version_of(text: str) -> Version | None:
     """Return the version in the output of `redis-server --version`; None if there is none."""
-    found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", text)
+    found = re.search(r"\bv=(\S+)", text)
+    return None if found is None else parse_version(found[1])
+
+
+def parse_version(text: str) -> Version | None:
+    """Return the version that a text such as `7.4.11` begins with; None if there is none."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 

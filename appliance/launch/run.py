@@ -37,7 +37,7 @@ def become(mill: Mill, name: str) -> None:
             # parts do not need.
             from appliance.launch.unasked import wait_unasked
 
-            wait_unasked(name, mill.placement.bind_host, ports[name])
+            wait_unasked(mill, name, ports[name])
             return
         known = ", ".join(part.name for part in mill.parts)
         raise UnknownPart(f"this configuration has no part {name!r}, expected one of {known}")

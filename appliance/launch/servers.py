@@ -15,8 +15,11 @@ from pathlib import Path
 
 from appliance.errors import Failure
 from appliance.launch.opening import (
+    REDIS_OF_IMAGE,
     ServerOpening,
     mysql_options,
+    mysql_options_in_container,
+    opening_in_container,
     opening_of,
     readers_terms,
     redis_lines,
@@ -27,7 +30,14 @@ from appliance.mill import parts
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
 from appliance.mill.settings import Mill
-from appliance.mill.sinks import DATABASE, MONITOR_USER, READER, SINK_USER, SOCKETS
+from appliance.mill.sinks import (
+    DATABASE,
+    MONITOR_USER,
+    READER,
+    SINK_USER,
+    SOCKETS,
+    SOCKETS_IN_CONTAINERS,
+)
 
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/libexec")
 BUFFER_POOL = "96M"
@@ -76,20 +86,27 @@ def redis_command(mill: Mill) -> list[str]:
 
 
 def _open_redis(mill: Mill, program: str, password: str, *, is_only_sink: bool) -> str:
-    """Return Redis's configuration file if other machines reach Redis. Each user has a password."""
-    home, network = mill.home, mill.config.network
-    opening = opening_of(home, "redis", network.listen)
-    port, version = mill.config.ports.redis, version_of(version_text(program))
-    listeners = redis_lines(opening, port, SOCKETS["redis"], version)
+    """Return Redis's configuration file if other machines reach Redis."""
+    home = mill.home
+    opening = opening_of(home, "redis", mill.config.network.listen)
+    version = version_of(version_text(program))
+    listeners = redis_lines(opening, mill.config.ports.redis, SOCKETS["redis"], version)
+    users = _open_redis_users(home, opening, password, is_only_sink=is_only_sink)
+    folder = str(home.part_data("redis"))
+    return _redis_text(folder, [*listeners, *_durability(is_only_sink)], users)
+
+
+def _open_redis_users(
+    home: Home, opening: ServerOpening, password: str, *, is_only_sink: bool
+) -> list[str]:
+    """Return the lines with the users of an open Redis. Each of them has a password."""
     home_password = read_secret(home, "redis/monitor")
-    users = [
+    return [
         f"user default {LOADERS_RULES if is_only_sink else 'off -@all'}",
         f"user {READER} {OPEN_READERS_RULES} {_digest(opening.password)}",
         f"user {MONITOR_USER} on {READING} {_digest(home_password)}",
         f"user {SINK_USER} {SINK_RULES} {_digest(password)}",
     ]
-    folder = str(home.part_data("redis"))
-    return _redis_text(folder, [*listeners, *_durability(is_only_sink)], users)
 
 
 def redis_configuration(
@@ -144,19 +161,38 @@ def _redis_text(folder: str, varying: list[str], users: list[str]) -> str:
 def write_container_files(mill: Mill) -> None:
     """Write the files that the official Redis and MySQL images read, in addition to their secrets.
 
-    They are written at every start.
+    They are written at every start. The files for an open server exist only while it is opened, so
+    a server that compose publishes to other machines cannot start without TLS.
     """
-    home = mill.home
+    home, opened = mill.home, mill.config.network.open
+    password, is_only_sink = read_secret(home, "redis/password"), mill.config.sinks.mysql is None
+    folder, port = "/data", parts.REDIS_IN_CONTAINER
     text = redis_configuration(
-        "/data",
-        parts.REDIS_IN_CONTAINER,
-        read_secret(home, "redis/password"),
-        is_only_sink=mill.config.sinks.mysql is None,
-        host=parts.ANYWHERE,
+        folder, port, password, is_only_sink=is_only_sink, host=parts.ANYWHERE
     )
-    write_atomically(home.part_secrets("redis") / "redis.conf", text.encode(), mode=PRIVATE)
-    users = users_sql(home, with_root=False)
-    write_atomically(home.part_secrets("mysql") / "users.sql", users.encode(), mode=PRIVATE)
+    secrets = home.part_secrets("redis")
+    write_atomically(secrets / "redis.conf", text.encode(), mode=PRIVATE)
+    text = None
+    if "redis" in opened:
+        opening = opening_in_container(home, "redis")
+        lines = redis_lines(opening, port, SOCKETS_IN_CONTAINERS["redis"], REDIS_OF_IMAGE)
+        users = _open_redis_users(home, opening, password, is_only_sink=is_only_sink)
+        text = _redis_text(folder, [*lines, *_durability(is_only_sink)], users)
+    _write_or_remove(secrets / "open.conf", text)
+
+    opening = opening_in_container(home, "mysql") if "mysql" in opened else None
+    secrets = home.part_secrets("mysql")
+    statements = users_sql(home, in_image=True, opening=opening)
+    write_atomically(secrets / "users.sql", statements.encode(), mode=PRIVATE)
+    options = None if opening is None else mysql_options_in_container(opening)
+    _write_or_remove(secrets / "open.options", options and "\n".join(options) + "\n")
+
+
+def _write_or_remove(path: Path, text: str | None) -> None:
+    if text is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_atomically(path, text.encode(), mode=PRIVATE)
 
 
 def mysql_command(mill: Mill, *, is_alone: bool = False) -> list[str]:
@@ -268,11 +304,12 @@ def make_database(program: str, folder: Path, database: Path) -> None:
     partial.rename(database)
 
 
-def users_sql(home: Home, *, with_root: bool = True, opening: ServerOpening | None = None) -> str:
+def users_sql(home: Home, *, in_image: bool = False, opening: ServerOpening | None = None) -> str:
     """Return statements that the server runs at every start before clients can connect, one a line.
 
-    So the server always has the passwords in `data/secrets`, even if these were replaced. In
-    containers the image sets the root password. If the server is open, the mill's own accounts can
+    So the server always has the passwords in `data/secrets`, even if these were replaced. If the
+    server is an image (`in_image`), the image sets the password of root, and makes a root for all
+    hosts. If the server is open, the mill's own accounts can
     log in over its socket only, and readers have another account for TLS. The statements of a
     server that is not open take this back.
     """
@@ -282,7 +319,9 @@ def users_sql(home: Home, *, with_root: bool = True, opening: ServerOpening | No
     lines = [
         f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;",
     ]
-    if with_root:
+    if in_image:
+        lines.append("DROP USER IF EXISTS 'root'@'%';")
+    else:
         lines.append(f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{root}';")
         # MariaDB's installation also makes these two, without a password.
         lines += [f"DROP USER IF EXISTS 'root'@'{host}';" for host in ("127.0.0.1", "::1")]

@@ -3,30 +3,41 @@
 Compose starts the same containers for every configuration. With one broker, an existing cluster or
 no metrics, some of them have nothing to do. If they ended, compose would restart them forever, and
 `docker compose up --wait` would call the whole mill broken.
+
+The container of a broker also marks its empty folder when the mill runs without it. So the broker
+joins the cluster if the configuration asks for it later. No other container can do this, because
+none sees the folder (decision 0248).
 """
 
 import asyncio
 import logging
 import signal
 import time
+from collections.abc import Sequence
 
+from appliance.healthz import ask
+from appliance.mill.parts import BROKER_PREFIX, Part, broker_names
+from appliance.mill.settings import Mill
+from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
 from protocol.log import configure
 from protocol.status import PartState, PartStatus
 from protocol.status_http import StatusServer
 
+ASK_EVERY_S = 1.0
+
 logger = logging.getLogger(__name__)
 
 
-def wait_unasked(name: str, host: str, port: int) -> None:
+def wait_unasked(mill: Mill, name: str, port: int) -> None:
     """Answer health checks instead of the part until SIGTERM or SIGINT.
 
     Raises OSError when the address is not available.
     """
     configure(name, level=logging.INFO)
-    asyncio.run(_serve(name, host, port))
+    asyncio.run(_serve(mill, name, port))
 
 
-async def _serve(name: str, host: str, port: int) -> None:
+async def _serve(mill: Mill, name: str, port: int) -> None:
     started_at_ms = _now_ms()
 
     def status() -> PartStatus:
@@ -43,16 +54,44 @@ async def _serve(name: str, host: str, port: int) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    server = StatusServer(host, port, status, lambda: b"")
+    server = StatusServer(mill.placement.bind_host, port, status, lambda: b"")
     await server.start()
+    is_broker = name.startswith(BROKER_PREFIX)
     logger.info(
         "the configuration has no part %s, so this container does nothing; if you add the "
-        "part, run `docker compose restart %s`",
+        "part, run `docker compose %s`",
         name,
-        name,
+        "up -d --wait --force-recreate" if is_broker else f"restart {name}",
     )
+    marking = asyncio.create_task(_mark_newcomer(mill, name)) if is_broker else None
     await ended.wait()
+    if marking is not None:
+        marking.cancel()
     await server.close()
+
+
+async def _mark_newcomer(mill: Mill, name: str) -> None:
+    """Mark an empty folder when a broker of the mill works, because its cluster exists then.
+
+    A folder with data is left alone: its broker belongs to a cluster already. Before the cluster
+    exists there must be no mark, because a broker with a mark takes no part in the birth.
+    """
+    number = int(name.removeprefix(BROKER_PREFIX))
+    brokers = [part for part in mill.parts if part.name in broker_names(mill.config)]
+    if not brokers or not is_empty_folder(mill.home, number):
+        return
+    while True:
+        if await _works(brokers):
+            break
+        await asyncio.sleep(ASK_EVERY_S)
+    mark_newcomer(mill.home, number)
+    logger.info("%s joins the cluster if the configuration asks for it later", name)
+
+
+async def _works(brokers: Sequence[Part]) -> bool:
+    """Return whether one of the brokers says that it is healthy."""
+    answers = await asyncio.gather(*(asyncio.to_thread(ask, one.address) for one in brokers))
+    return any(is_healthy for is_healthy, _ in answers)
 
 
 def _now_ms() -> int:

@@ -65,6 +65,7 @@ class ShownCertificate:
     """True if the file is the user's own, so that only the user can replace it."""
     main_host: str | None = None
     """The host with the key of the CA, if it is another host than this one."""
+    in_containers: bool = False
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until the certificate ends; negative if it has ended."""
@@ -92,17 +93,16 @@ class ShownCertificate:
             return f"begin with another CA on {self.main_host}, and join this host again"
         if self.main_host is not None:
             return _elsewhere(self.owner, self.main_host)
+        renew, restart = "./millrace cert renew", "./millrace restart"
+        if self.in_containers:
+            renew, restart = "docker compose run --rm init cert renew", "docker compose restart"
         if self.owner == CA_OWNER:
             return (
-                f"move {self.path.parent} away, run `./millrace cert renew`,"
-                " and give clients the new data/ca.pem"
+                f"move {self.path.parent} away, run `{renew}`, and give clients the new data/ca.pem"
             )
         if self.owner in SERVERS:
-            return (
-                "`./millrace cert renew` makes a new one, and"
-                f" `./millrace restart {self.owner}` lets the server use it"
-            )
-        return "`./millrace cert renew` makes a new one"
+            return f"`{renew}` makes a new one, and `{restart} {self.owner}` lets the server use it"
+        return f"`{renew}` makes a new one"
 
 
 def _needs(config: MillConfig, holder: Holder) -> bool:
@@ -340,7 +340,9 @@ def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
     places = [(CA_OWNER, home.data / TRUSTED if main else home.secrets / AUTHORITY / TRUSTED)]
     places += [(one.part, home.part_secrets(one.part) / CERTIFICATE) for one in holders]
     of_mill = [_shown(owner, path) for owner, path in places if path.exists()]
-    return found + [replace(one, main_host=main) for one in of_mill]
+    return found + [
+        replace(one, main_host=main, in_containers=home.in_containers) for one in of_mill
+    ]
 
 
 def _shown(owner: str, path: Path) -> ShownCertificate:

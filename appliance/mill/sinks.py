@@ -20,6 +20,13 @@ MONITOR_USER = "monitor"
 SOCKETS = {"redis": "redis.sock", "mysql": "db/mysqld.sock"}
 """The Unix sockets of the bundled servers, below their data folders."""
 
+SOCKETS_IN_CONTAINERS = {
+    "redis": "/run/sockets/redis/redis.sock",
+    "mysql": "/run/sockets/mysql/mysqld.sock",
+}
+"""The same sockets in containers. Each is in a volume of its own, which the server and the mill's
+parts that read or write counts mount at the same place."""
+
 
 def settings_of_sinks(
     home: Home, config: MillConfig, placement: Placement, user: str, secrets_of: str
@@ -87,7 +94,11 @@ def _redis(
 def socket_of(home: Home, server: Part) -> str | None:
     """Return the path of the server's Unix socket, by which the mill's parts reach an open server;
     None for a server that is not open."""
-    return str(home.part_data(server.name) / SOCKETS[server.name]) if server.is_open else None
+    if not server.is_open:
+        return None
+    if home.in_containers:
+        return SOCKETS_IN_CONTAINERS[server.name]
+    return str(home.part_data(server.name) / SOCKETS[server.name])
 
 
 def _tls(home: Home, tls: SinkTls | None) -> dict[str, str | None] | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.cli import cluster as cli_cluster
 from appliance.output import Exit
 from protocol.types import Uuid
 from tests.unit.appliance.fake_cluster import BROKER, MIB, TOPIC
@@ -133,7 +134,7 @@ def test_two_brokers_are_too_few(cluster: FakeQuorum, desk: Desk) -> None:
     assert "there are 2 brokers (1, 2)" in err[-1]
 
 
-def test_in_containers_one_broker_cannot_have_more(
+def test_in_containers_the_command_says_what_to_write_and_what_to_type(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "configs").mkdir()
@@ -141,7 +142,27 @@ def test_in_containers_one_broker_cannot_have_more(
     monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
     code, _, err = desk.run_here("cluster", "grow", "--yes")
     assert code == Exit.CONDITION
-    assert "a mill in containers cannot have more brokers yet" in err[-1]
+    assert "Write `brokers: 3` below `cluster:` in configs/millrace.yaml" in err[-1]
+    assert "run `docker compose up -d --wait --force-recreate`" in err[-1]
+
+
+def test_in_containers_a_broker_that_does_not_run_is_named_with_the_command_of_compose(
+    cluster: FakeQuorum, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "millrace.yaml").write_text("cluster: {brokers: 3}")
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    monkeypatch.setattr(cli_cluster, "asked_cluster", lambda bootstrap: cluster.address)
+    third = cluster.brokers.pop(3)
+    code, _, err = desk.run_here("cluster", "grow", "--yes")
+    assert code == Exit.CONDITION
+    assert "broker 3 is not in service" in err[-1]
+    assert "`docker compose up -d --wait broker-3` starts it" in err[-1]
+    assert cluster.asked_for() == []
+    cluster.brokers[3] = third
+    code, _, err = desk.run_here("cluster", "grow", "--yes")
+    assert code == 0, err
+    assert "`docker compose run --rm cli broker describe` shows its voters" in err[-1]
 
 
 def test_a_mill_of_one_broker_is_told_which_line_to_write(desk: Desk, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The compose file and the Dockerfile have the properties that the documentation promises."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import yaml
 
 from appliance.config.load import load
 from appliance.mill.parts import Placement, parts_of, status_ports
+from appliance.mill.sinks import SOCKETS_IN_CONTAINERS
 from protocol.status import VERSION
 from tests.harness import ROOT
 from tests.house import tree
@@ -92,6 +95,75 @@ def test_an_open_page_is_published_instead_of_that_on_loopback() -> None:
     # Its port speaks HTTPS, so the health check asks the socket.
     assert services["monitor"]["healthcheck"]["test"][-1] == "/mill/data/monitor/monitor.sock"
     assert not any("ports" in one for name, one in services.items() if name != "monitor")
+
+
+@pytest.mark.parametrize(("name", "inside"), [("redis", 6379), ("mysql", 3306)])
+def test_an_open_server_is_published_instead_of_that_on_loopback(name: str, inside: int) -> None:
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
+    outside = getattr(config.ports, name)
+    file = f"docker-compose.open-{name}.yml"
+    services = override(file)
+    other = {"redis": "mysql", "mysql": "redis"}[name]
+    assert set(services) == set(SERVICES) - {other}
+    said = {f"MILLRACE_PUBLISHED_{name.upper()}": f"{AT}:{outside}"}
+    server = services.pop(name)
+    assert all(one["environment"] == said for one in services.values())
+    assert server["ports"] == [f"{AT}:{outside}:{inside}"]
+    assert "ports: !override" in (ROOT / file).read_text()
+    assert not any("ports" in one for one in services.values())
+
+
+@pytest.mark.parametrize("name", ["redis", "mysql"])
+def test_the_socket_of_an_open_server_is_seen_by_those_that_use_it_alone(name: str) -> None:
+    services = override(f"docker-compose.open-{name}.yml")
+    folder = str(Path(SOCKETS_IN_CONTAINERS[name]).parent)
+    mounts = {one: service.get("volumes", []) for one, service in services.items()}
+    assert mounts.pop(name) == [f"sockets-{name}:{folder}"]
+    users = {one for one, volumes in mounts.items() if volumes}
+    assert users == {"stream", "monitor", "cli"}
+    assert all(mounts[one] == [f"sockets-{name}:{folder}:ro"] for one in users)
+    # The health check needs neither the network nor a certificate.
+    assert SOCKETS_IN_CONTAINERS[name] in services[name]["healthcheck"]["test"][-1]
+
+
+def test_a_published_server_cannot_start_without_the_file_of_an_open_one() -> None:
+    """`init` writes these files only if the configuration opens the server."""
+    assert override("docker-compose.open-redis.yml")["redis"]["command"] == [
+        "redis-server",
+        "/run/millrace/open.conf",
+    ]
+    assert override("docker-compose.open-mysql.yml")["mysql"]["environment"] == {
+        "MILLRACE_OPTIONS": "/run/millrace/open.options"
+    }
+
+
+@pytest.mark.parametrize("has_database", [True, False])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_mysql_gets_its_users_and_further_options(
+    tmp_path: Path, has_database: bool, is_open: bool
+) -> None:
+    """The script of the entry point, with stand-ins for the image's own script and folder."""
+    shell, option, script, name = SERVICES["mysql"]["entrypoint"]
+    (tmp_path / "options").write_text("--more=1\n--most=2\n")
+    if has_database:
+        (tmp_path / "db" / "mysql").mkdir(parents=True)
+    program = tmp_path / "docker-entrypoint.sh"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    script = script.replace("$$", "$").replace("/var/lib/mysql", str(tmp_path / "db"))
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    if is_open:
+        environ["MILLRACE_OPTIONS"] = str(tmp_path / "options")
+    command = [shell, option, script, name, "--first=a b"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "--first=a b",
+        *(["--init-file=/run/millrace/users.sql"] if has_database else []),
+        *(["--more=1", "--most=2"] if is_open else []),
+    ]
+    (tmp_path / "options").unlink()
+    missing = subprocess.run(command, env=environ, capture_output=True, check=False)
+    assert (missing.returncode == 0) is not is_open
 
 
 def test_only_init_has_the_key_of_the_ca() -> None:

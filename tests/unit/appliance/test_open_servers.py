@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.checks import startup
+from appliance.checks import redis_version, startup
 from appliance.checks.opened import opened_text
 from appliance.checks.startup import CheckLevel
 from appliance.cli.app import main
@@ -85,12 +85,6 @@ def test_a_condition_that_is_missing_is_a_fault(text: str, found: str, expected:
     [fault] = faults_of(text)
     assert found in fault
     assert expected in fault
-
-
-def test_it_is_refused_in_containers() -> None:
-    faults = faults_of(BOTH, {"MILLRACE_PUBLISHED": "loopback"})
-    for name, fault in zip(("redis", "mysql"), faults, strict=True):
-        assert f"found '{name}', expected kafka or page: no more is offered in" in fault
 
 
 def test_it_needs_no_users_of_the_brokers() -> None:
@@ -271,15 +265,19 @@ def test_a_version_is_read_from_what_redis_says() -> None:
 def test_an_open_redis_without_the_fix_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "find_program", lambda *names: PROGRAM)
-    monkeypatch.setattr(startup, "version_text", lambda program: "Redis server v=7.0.15 sha=0")
-    [found] = startup.redis_version(mill(tmp_path, BOTH))
+    monkeypatch.setattr(redis_version, "find_program", lambda *names: PROGRAM)
+    monkeypatch.setattr(
+        redis_version, "version_text", lambda program: "Redis server v=7.0.15 sha=0"
+    )
+    [found] = redis_version.redis_version(mill(tmp_path, BOTH))
     assert found.level is CheckLevel.WARNING
     assert "7.0.15" in found.found
     assert "before 7.2.16" in found.found
-    assert list(startup.redis_version(mill(tmp_path, ""))) == []
-    monkeypatch.setattr(startup, "version_text", lambda program: "Redis server v=8.10.1 sha=0")
-    assert list(startup.redis_version(mill(tmp_path, BOTH))) == []
+    assert list(redis_version.redis_version(mill(tmp_path, ""))) == []
+    monkeypatch.setattr(
+        redis_version, "version_text", lambda program: "Redis server v=8.10.1 sha=0"
+    )
+    assert list(redis_version.redis_version(mill(tmp_path, BOTH))) == []
 
 
 def test_a_redis_without_tls_is_refused_before_the_start(

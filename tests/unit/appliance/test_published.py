@@ -29,6 +29,7 @@ PAGE = (
     "network: {open: [page], names: [mill.example.org]}\n"
     "monitor: {listen: '0.0.0.0:8090', login: users}\n"
 )
+SERVERS = "network: {open: [redis, mysql], listen: 0.0.0.0, names: [mill.example.org]}\n"
 NETWORK = "open: [kafka], listen: 0.0.0.0, names: [mill.example.org], login: users"
 TEXT = f"cluster: {{brokers: 3}}\nnetwork: {{{NETWORK}}}\nsecurity: {{super_users: [admin]}}\n"
 
@@ -65,7 +66,7 @@ def test_the_override_alone_opens_nothing() -> None:
         ("[mill.example.org]", "[localhost]", "a first name that clients on other machines"),
         ("[mill.example.org]", "[0.0.0.0]", "a host name or an IP address that clients can dial"),
         ("[admin]", "[]", "at least one user"),
-        ("[kafka]", "[kafka, redis]", "kafka or page: no more is offered in containers yet"),
+        ("[kafka]", "[kafka, smtp]", "kafka, page, redis or mysql: nothing else can be opened"),
     ],
 )
 def test_every_condition_of_an_open_mill_holds_in_containers(
@@ -105,7 +106,9 @@ def test_the_port_is_the_same_inside_and_outside() -> None:
     assert "docker-compose.open.yml" in fault
 
 
-@pytest.mark.parametrize("variable", ["MILLRACE_PUBLISHED_KAFKA", "MILLRACE_PUBLISHED_PAGE"])
+@pytest.mark.parametrize(
+    "variable", [f"MILLRACE_PUBLISHED_{name}" for name in ("KAFKA", "PAGE", "REDIS", "MYSQL")]
+)
 def test_an_address_without_a_port_is_a_fault(variable: str) -> None:
     [fault] = faults_of(TEXT, {**LOOPBACK, variable: "0.0.0.0"})
     assert fault.startswith(f"the environment: {variable}: found '0.0.0.0', expected host:port")
@@ -142,6 +145,58 @@ def test_a_page_that_is_not_opened_is_never_published() -> None:
     """Without `network.open: [page]` it would have neither HTTPS nor a login."""
     [fault] = faults_of("", PAGE_OPENED)
     assert "docker-compose.open-page.yml publishes the page at 0.0.0.0:8090" in fault
+
+
+BOTH_OPENED = {
+    **LOOPBACK,
+    "MILLRACE_PUBLISHED_REDIS": "0.0.0.0:6380",
+    "MILLRACE_PUBLISHED_MYSQL": "0.0.0.0:3307",
+}
+
+
+def test_redis_and_mysql_are_opened_by_files_of_their_own() -> None:
+    load_text(SERVERS, "mill.yaml", Path("/nowhere"), BOTH_OPENED)
+    first, second = faults_of(SERVERS, LOOPBACK)
+    files = "docker-compose.yml:docker-compose.open-redis.yml:docker-compose.open-mysql.yml"
+    for index, (name, fault) in enumerate((("redis", first), ("mysql", second))):
+        assert f"network.open[{index}]: found '{name}'" in fault
+        assert f"COMPOSE_FILE={files} in the file .env" in fault
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "[redis, mysql]",
+            "[redis]",
+            "docker-compose.open-mysql.yml publishes mysql at 0.0.0.0:3307",
+        ),
+        ("[redis, mysql]", "[mysql]", "redis in this list; or start the mill without"),
+        ("[mill.example.org]", "[]", "the names or addresses that clients dial"),
+        ("[mill.example.org]", "[localhost]", "a first name that clients on other machines"),
+        ("listen: 0.0.0.0", "listen: 192.0.2.7", "0.0.0.0, where compose publishes the ports"),
+        ("listen: 0.0.0.0", "listen: 127.0.0.1", "0.0.0.0, where compose publishes the ports"),
+        ("network:", "ports: {redis: 6390}\nnetwork:", "6380, which compose publishes"),
+        ("network:", "sinks: {mysql: null}\nnetwork:", "only the bundled server can be opened"),
+    ],
+)
+def test_a_published_server_has_tls_and_a_password(old: str, new: str, expected: str) -> None:
+    [fault] = faults_of(SERVERS.replace(old, new), BOTH_OPENED)
+    assert expected in fault
+
+
+@pytest.mark.parametrize("name", ["redis", "mysql"])
+def test_a_server_that_is_not_opened_is_never_published(name: str) -> None:
+    """Its readers would have no TLS, and those of Redis no password."""
+    variable = f"MILLRACE_PUBLISHED_{name.upper()}"
+    [fault] = faults_of("", {**LOOPBACK, variable: BOTH_OPENED[variable]})
+    assert f"docker-compose.open-{name}.yml publishes {name} at 0.0.0.0:" in fault
+
+
+def test_an_address_that_differs_is_one_fault_for_all_ports() -> None:
+    text = TEXT.replace("[kafka]", "[kafka, redis, mysql]").replace("0.0.0.0", "192.0.2.7")
+    [fault] = faults_of(text, {**OPENED, **BOTH_OPENED})
+    assert "network.listen: found '192.0.2.7'" in fault
 
 
 def test_the_commands_reach_the_page_by_a_socket_in_the_monitors_volume(tmp_path: Path) -> None:
@@ -190,6 +245,10 @@ def test_status_and_doctor_say_what_is_open(tmp_path: Path) -> None:
     [
         (LOOPBACK, "inside a container, published on loopback"),
         (OPENED, "NET at 0.0.0.0 from port 9192 on. Rules of ufw do not close ports"),
+        (
+            {**LOOPBACK, "MILLRACE_PUBLISHED_MYSQL": "0.0.0.0:3307"},
+            "MySQL at 0.0.0.0, port 3307. Rules of ufw do not close ports",
+        ),
         (PAGE_OPENED, "the page at 0.0.0.0, port 8090. Rules of ufw do not close ports"),
     ],
 )
