@@ -139,6 +139,15 @@ def refuse_elsewhere(what: str, mill: Mill) -> None:
         )
 
 
+def refuse_wrong_host(mill: Mill) -> None:
+    """Raise CommandError if the mill must not start here: it is another host by its data, or it has
+    not joined."""
+    from appliance.checks.hosts import refusals
+
+    if failed := refusals(mill):
+        raise CommandError(str(failed[0]), Exit.CONDITION)
+
+
 def own_hosts(bootstrap: str | None = None) -> Mapping[int, str] | None:
     """Return the hosts of this mill's brokers; None if they are on one machine, or if the command
     names another cluster."""
