@@ -180,10 +180,15 @@ def how_to_start(broker: int, host: str, remark: str) -> str:
     host."""
     config = context.mill_as_it_runs().config
     main = (config.cluster.hosts or {})[main_broker(config)]
+    home, file = context.home(), f"broker-{broker}.join"
+    down, up = ("./millrace down", "./millrace up")
+    if context.in_containers():
+        down, up = ("docker compose down", "docker compose up -d")
     return (
-        f"on {main}: `./millrace enrol broker {broker}`, and copy the file to {host}, {remark}\n"
-        f"on {host}: `./millrace down` if the mill runs there, then `./millrace join"
-        f" broker-{broker}.join` and `./millrace up`\n{waits_text(broker)}"
+        f"on {main}: `{home.writes(f'enrol broker {broker}', file)}`, and copy the file to {host},"
+        f" {remark}\n"
+        f"on {host}: `{down}` if the mill runs there, then `{home.reads('join', file)}` and"
+        f" `{up}`\n{waits_text(broker)}"
     )
 
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 import redis
@@ -54,6 +55,17 @@ class Containers:
             capture_output=True,
             text=True,
             timeout=COMMAND_S,
+        )
+
+    def begin(self, *arguments: str, to: IO[str]) -> subprocess.Popen[bytes]:
+        """Begin one compose command, which writes its output and errors into a file."""
+        return subprocess.Popen(
+            ["docker", "compose", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=to,
+            stderr=subprocess.STDOUT,
         )
 
     def cli(self, *arguments: str) -> str:

@@ -7,6 +7,7 @@ The tests run in the order of this file, on one mill.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -138,4 +139,22 @@ def test_a_host_is_restarted_when_the_others_are_in_sync(mill: HostedContainers)
     mill.drop()
     said = mill.hosts[2].roll()
     assert [one for one in said if one.startswith("restarting ")] == ["restarting broker-2"]
+    mill.wait_counted()
+
+
+def test_a_lost_host_is_replaced(mill: HostedContainers, tmp_path: Path) -> None:
+    """Its volumes are gone. The command on the main host says what to type, and waits for it."""
+    lost, said = mill.hosts[3], tmp_path / "said.txt"
+    lost.remove()
+    mill.drop()
+    words = ("run", "--rm", "-T", "cli", "broker", "replace-disk", "3", "--yes")
+    with said.open("w") as file, mill.main.begin(*words, to=file) as replacing:
+        typed = "docker compose run --rm -T init join - <broker-3.join"
+        wait_until(lambda: typed in said.read_text(), 180, "what to type")
+        join = mill.main.compose("run", "--rm", "-T", "init", "enrol", "broker", "3", "--out", "-")
+        lost.compose("run", "--rm", "-T", "init", "join", "-", stdin=join)
+        lost.compose("up", "--detach")
+        assert replacing.wait(300) == 0, said.read_text()
+    mill.wait_for(3, "in service")
+    mill.drop()
     mill.wait_counted()
