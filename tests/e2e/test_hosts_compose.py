@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.output import Exit
 from tests.e2e.hosted_containers import HOSTS, MAIN, HostedContainers, hosted_containers
 from tests.harness.wait import wait_until
 
@@ -61,6 +62,10 @@ def test_hosts_join_with_files_of_the_main_host(mill: HostedContainers) -> None:
     wrong = mill.hosts[3].attempt("run", "--rm", "-T", "init", "join", "-", stdin=files[2])
     assert wrong.returncode != 0
     assert "the join file is for broker 2, and COMPOSE_PROFILES names host-3" in wrong.stderr
+    words = ("run", "--rm", "-T", "cli", "join", "--check", "-")
+    asked = mill.hosts[2].attempt(*words, stdin=files[2])
+    assert asked.returncode == Exit.UNREACHABLE, asked.stderr
+    assert "broker 3 cannot be reached from this host" in asked.stderr
     for host in OTHERS:
         mill.hosts[host].compose("run", "--rm", "-T", "init", "join", "-", stdin=files[host])
     # Every later start compares the profile with the data.
