@@ -99,6 +99,17 @@ class Containers:
         """Stop the containers, and remove them and their volumes."""
         self.compose("down", "--volumes", "--timeout", "20")
 
+    def volumes(self) -> list[str]:
+        """Return the volumes of this project."""
+        label = f"label=com.docker.compose.project={self.environment['COMPOSE_PROJECT_NAME']}"
+        done = subprocess.run(
+            ["docker", "volume", "ls", "--quiet", "--filter", label],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
+
     def build(self) -> None:
         """Build both images without a cache, as the first `up` of a fresh clone does."""
         self.compose("build", "--no-cache", "init", "stream")

@@ -30,8 +30,8 @@ MAIN = 1
 STRANGER = 4
 """The network namespace of a machine that is not a host of the mill."""
 INTERFACE = "mill-hosts"
-COUNTED_S = 240.0
-IN_SERVICE_S = 180.0
+COUNTED_S = 600.0
+IN_SERVICE_S = 300.0
 PARTS = {
     **{f"broker-{number}": "mill" for number in HOSTS},
     **dict.fromkeys(("collector", "monitor", "entry", "cli"), "mill"),

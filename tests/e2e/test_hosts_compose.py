@@ -163,3 +163,9 @@ def test_a_lost_host_is_replaced(mill: HostedContainers, tmp_path: Path) -> None
     mill.wait_for(3, "in service")
     mill.drop()
     mill.wait_counted()
+
+
+def test_down_removes_every_volume(mill: HostedContainers) -> None:
+    for host in HOSTS:
+        mill.hosts[host].remove()
+        assert mill.hosts[host].volumes() == []
