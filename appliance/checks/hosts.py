@@ -1,9 +1,11 @@
 """The checks of a mill whose brokers are on several hosts: is this machine one of them, and does
 its data folder belong to the cluster of these hosts?"""
 
+import os
 from collections.abc import Iterator
 
 from appliance.checks.startup import Check, CheckLevel
+from appliance.config.containers import HOST_PROFILE
 from appliance.machine.processes import addresses_of_this_machine
 from appliance.mill.hosts import is_this_machine, leads_elsewhere, read_record, resolved
 from appliance.mill.init import read_meta_properties
@@ -29,7 +31,11 @@ def rows(mill: Mill) -> Iterator[Check]:
     if own is None:
         yield _unknown_machine(mill)
         return
-    yield own_name(hosts[own], own)
+    if mill.placement.in_containers:
+        # A container does not have the addresses of its machine.
+        yield from _container_of(mill, own)
+    else:
+        yield own_name(hosts[own], own)
     for number, host in hosts.items():
         name = f"{BROKER_PREFIX}{number}"
         folder = mill.home.part_data(name)
@@ -49,6 +55,42 @@ def rows(mill: Mill) -> Iterator[Check]:
                 f"the name {host} does not resolve on this machine",
                 "write the name into DNS, or into /etc/hosts of each host",
             )
+
+
+def _container_of(mill: Mill, own: int) -> Iterator[Check]:
+    """Compare the broker in the profile of compose with the data of this host. Only the container
+    `init` has the record of the host and the key of the CA."""
+    hosts, home = mill.config.cluster.hosts or {}, mill.home
+    main = main_broker(mill.config)
+    if not os.access(home.authority_key.parent, os.W_OK):
+        yield Check(CheckLevel.OK, WHAT, f"this is {hosts[own]}, with broker {own}")
+        return
+    record = read_record(home)
+    if home.authority_key.exists():
+        data = main
+    elif record is not None:
+        data = record.broker
+    elif own == main:
+        return
+    else:
+        enrol = home.writes(f"enrol broker {own}", f"broker-{own}.join")
+        yield Check(
+            CheckLevel.FAILED,
+            WHAT,
+            f"this is {hosts[own]}, the host of broker {own}, and it has not joined the mill",
+            f"type `{enrol}` on {hosts[main]}, copy the file here, and type"
+            f" `{home.reads('join', f'broker-{own}.join')}`",
+        )
+        return
+    if data != own:
+        yield Check(
+            CheckLevel.FAILED,
+            WHAT,
+            f"COMPOSE_PROFILES={HOST_PROFILE}{own}, but the volumes here have the secrets of the"
+            f" host of broker {data}",
+            f"write COMPOSE_PROFILES={HOST_PROFILE}{data} into the file .env; or, to make this host"
+            f" that of broker {own}, remove the volumes with `docker compose down -v`",
+        )
 
 
 def change(started: Mill, wanted: Mill) -> Iterator[Check]:

@@ -12,9 +12,8 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
-from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.cli.progress import progress_line
-from appliance.mill.parts import Part, broker_names
+from appliance.mill.parts import BROKER_PREFIX, Part, local_broker_ids
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit, out, print_json
 from appliance.supervisor.copies import readiness
@@ -32,11 +31,12 @@ def turns(
 ) -> None:
     """Wait until a broker may restart, and print the brokers in the order of their restarts.
 
-    All brokers must be healthy, and every replica in sync. The active controller restarts last.
+    All brokers must be healthy, and every replica in sync. The active controller restarts last. If
+    the brokers are on several hosts, only the broker of this host is printed.
     """
-    refuse_on_hosts("broker turns")
     mill = context.mill_as_it_runs()
-    known = broker_names(mill.config)
+    own = local_broker_ids(mill.config, mill.placement)
+    known = tuple(f"{BROKER_PREFIX}{number}" for number in own)
     for name in brokers or ():
         if name not in known:
             expected = f"one of {', '.join(known)}" if known else "none: the cluster is elsewhere"

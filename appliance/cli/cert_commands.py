@@ -7,7 +7,12 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.enrol_broker import new_certificate, refuse_without_authority, write_private
+from appliance.cli.enrol_broker import (
+    new_certificate,
+    refuse_two_outputs,
+    refuse_without_authority,
+    write_private,
+)
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.join_command import read_file
 from appliance.cli.options import EnvelopeOption
@@ -51,7 +56,7 @@ def renew_certificates(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="The folder for the file of another host; default: this one."),
+        typer.Option("--out", help="The folder for the file of another host, or -: print it."),
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
@@ -84,22 +89,28 @@ def renew_certificates(
             restart = "docker compose" if mill.placement.in_containers else "./millrace"
             say(f"`{restart} restart {one.part}` lets {one.part} use its certificate")
     for other in others if part is None else ():
-        say(f"{other} is on another host: `./millrace cert renew --for {other}` writes its file")
+        typed = mill.home.writes(f"cert renew --for {other}", f"{other}.cert")
+        say(f"{other} is on another host: `{typed}` writes its file")
 
 
 def _write_for_another_host(mill: Mill, part: str, folder: Path | None, as_json: bool) -> None:
     """Write a file with a new certificate for a broker of another host."""
     from appliance.enrol.broker_file import encode_certificate
 
+    refuse_two_outputs(folder, as_json=as_json)
     hosts = mill.config.cluster.hosts or {}
     number = int(part.removeprefix(BROKER_PREFIX))
     text = encode_certificate(new_certificate(mill, number))
-    path = write_private(folder, f"{part}.cert", text)
+    name = f"{part}.cert"
+    path = write_private(folder, name, text)
     words = (
-        f"wrote {path}; copy it to {hosts[number]} and type there\n"
-        f"  ./millrace cert install {path.name}\n"
+        f"{f'printed {name}' if path is None else f'wrote {path}'}; copy it to {hosts[number]} and"
+        f" type there\n  {mill.home.reads('cert install', name)}\n"
         "then delete it on both hosts: it has the key of the broker"
     )
+    if path is None:
+        say(words)
+        return
     tell(words, "cert-renewed/1", [{"file": str(path)}], as_json)
 
 

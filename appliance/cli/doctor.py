@@ -83,6 +83,7 @@ def _configuration(home: Home) -> Iterator[Check]:
     yield Check(CheckLevel.OK, "configuration", str(home.config_file))
     yield _spark_memory(mill)
     if mill.placement.in_containers:
+        yield from hosts.rows(mill)
         yield from _parts(*part_rows())
         yield opened.check(mill)
         yield from redis_version(mill)
@@ -199,6 +200,8 @@ def _published_text() -> str:
         return found
     if published.kafka is not None:
         found += f", NET at {bracketed(published.kafka[0])} from port {published.kafka[1]} on"
+    if published.links is not None:
+        found += f", BROKER from port {published.links[1]} on, of broker {published.broker} alone"
     if published.page is not None:
         found += f", the page at {bracketed(published.page[0])}, port {published.page[1]}"
     for name, (host, port) in published.servers.items():

@@ -96,6 +96,12 @@ def _of_a_part(words: Sequence[str]) -> str | None:
             "this command needs the container with the key of the CA: run `docker compose run --rm"
             f" init {typed}`"
         )
+    if names[:2] == ["enrol", "broker"] and not _has_authority():
+        file = f"broker-{names[2]}.join" if len(names) > 2 else "FILE"
+        return (
+            "this command needs the container with the key of the CA: run"
+            f" `{context.home().writes(shlex.join(names), file)}`"
+        )
     if names[:2] == ["collector", "once"] and not _has_positions():
         return (
             "this command needs the collector's container: run `docker compose stop "

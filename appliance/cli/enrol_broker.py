@@ -8,24 +8,29 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
+from appliance.cli.other_hosts import refuse_wrong_host
 from appliance.errors import reason_of
 from appliance.machine.files import PRIVATE, write_atomically
-from appliance.output import CommandError, Exit, tell
+from appliance.output import CommandError, Exit, say, tell
+from appliance.output import out as print_text
 
 if TYPE_CHECKING:
     from appliance.enrol.broker_file import BrokerCertificate, BrokerFile
     from appliance.mill.settings import Mill
 
+STANDARD_OUTPUT = "-"
+"""The value of `--out` with which a file is printed. A container has no folder of yours."""
+
 
 def broker(
     number: Annotated[int, typer.Argument(metavar="N", help="The broker, such as 2.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder for the join file; default: this one.")
+        Path | None,
+        typer.Option("--out", help="The folder for the join file, or -: print it; default: this."),
     ] = None,
     as_json: EnvelopeOption = False,
 ) -> None:
     """Write a join file, with which another host runs broker N (cluster.hosts)."""
-    from appliance.checks.hosts import refusals
     from appliance.config.network_section import KAFKA
     from appliance.enrol.broker_file import SECTIONS, BrokerFile, encode_broker
     from appliance.enrol.envelope import JOIN_BYTES_MAX
@@ -37,9 +42,9 @@ def broker(
     from protocol.status import VERSION
 
     mill, loaded = context.load_mill()
-    hosts = refuse_wrong_host(mill, number)
-    if failed := refusals(mill):
-        raise CommandError(str(failed[0]), Exit.CONDITION)
+    refuse_two_outputs(out, as_json=as_json)
+    hosts = hosts_for(mill, number)
+    refuse_wrong_host(mill)
     initialise_mill(mill.home, mill.config, mill.placement)
     make_needed(mill.home, mill.config, datetime.now(UTC))
     own = f"{BROKER_PREFIX}{main_broker(mill.config)}"
@@ -65,19 +70,28 @@ def broker(
             f" largest section is {max(sections, key=lambda one: len(str(sections[one])))}",
             Exit.CONDITION,
         )
-    path = write_private(out, f"broker-{number}.join", content)
-    text = _what_to_do(found, hosts[number], path, has_cluster=known is not None)
+    name = f"broker-{number}.join"
+    path = write_private(out, name, content)
+    said = f"printed {name}" if path is None else f"wrote {path}"
+    text = _what_to_do(mill, found, said, has_cluster=known is not None)
+    if path is None:
+        say(text)
+        return
     data = {"broker": number, "host": hosts[number], "file": str(path), "joins": joins}
     tell(text, "enrol-broker/1", data, as_json)
 
 
-def _what_to_do(file: "BrokerFile", host: str, path: Path, *, has_cluster: bool) -> str:
+def _what_to_do(mill: "Mill", file: "BrokerFile", said: str, *, has_cluster: bool) -> str:
     """Return what to do with a join file, and how the broker starts with it."""
     number = file.leaf.broker
+    host, name = (mill.config.cluster.hosts or {})[number], f"broker-{number}.join"
     lines = [
-        f"wrote {path}, for one host: copy it to {host} and type there",
-        f"  millrace join {path.name}",
-        "  ./millrace up",
+        f"{said}, for one host: copy it to {host} and type there",
+        *(
+            (f"  {mill.home.reads('join', name)}", "  docker compose up -d")
+            if mill.placement.in_containers
+            else (f"  millrace join {name}", "  ./millrace up")
+        ),
         "then delete it on both hosts: it has the key of the broker. If two hosts use it, the"
         " cluster accepts only one of them at a time as the broker",
     ]
@@ -86,13 +100,22 @@ def _what_to_do(file: "BrokerFile", host: str, path: Path, *, has_cluster: bool)
     elif has_cluster:
         lines.append(
             f"broker {number} votes, and only with the disk that it has. If that disk or its host"
-            f" is lost, type `./millrace broker replace-disk {number}` first, and then this command"
-            " again"
+            f" is lost, type `{context.typed(f'broker replace-disk {number}')}` first, and then"
+            " this command again"
         )
     return "\n".join(lines)
 
 
-def refuse_wrong_host(mill: "Mill", number: int) -> dict[int, str]:
+def refuse_two_outputs(out: Path | None, *, as_json: bool) -> None:
+    """Raise CommandError if a secret file and JSON would both be printed."""
+    if as_json and out is not None and str(out) == STANDARD_OUTPUT:
+        raise CommandError(
+            f"--out {STANDARD_OUTPUT} prints the file and nothing else, so it excludes --json",
+            Exit.USAGE,
+        )
+
+
+def hosts_for(mill: "Mill", number: int) -> dict[int, str]:
     """Return the hosts. Raises CommandError unless this is the main host, and another host has the
     broker."""
     from appliance.mill.parts import main_broker
@@ -152,8 +175,12 @@ def new_certificate(mill: "Mill", number: int) -> "BrokerCertificate":
     )
 
 
-def write_private(folder: Path | None, name: str, text: str) -> Path:
-    """Write a file that only its owner may read. Raises CommandError."""
+def write_private(folder: Path | None, name: str, text: str) -> Path | None:
+    """Write a file that only its owner may read, and return its path; print it if the folder is
+    `-`. Raises CommandError."""
+    if folder is not None and str(folder) == STANDARD_OUTPUT:
+        print_text(text.removesuffix("\n"))
+        return None
     path = (Path.cwd() if folder is None else folder) / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from appliance.cli.cluster import (
     emit,
     with_cluster,
 )
-from appliance.cli.enrol_broker import broker
+from appliance.cli.enrol_broker import STANDARD_OUTPUT, broker
 from appliance.cli.help_lines import group_of_commands
 from appliance.cli.options import EnvelopeOption
 from appliance.errors import reason_of
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 NAMES_MAX = 5_000
-STANDARD_OUTPUT = "-"
-"""The value of `--out` with which the join file is printed. A container has no folder of yours."""
 
 app = group_of_commands("Let other hosts in.")
 app.command()(broker)

@@ -1,5 +1,6 @@
 """`millrace join` with the join file of a broker: make this host a host of the mill."""
 
+import os
 import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from appliance.output import CommandError, Exit, say, tell
 
 if TYPE_CHECKING:
     from appliance.config.model import MillConfig
+    from appliance.mill.home import Home
 
 STDIN = "-"
 DIAL_S = 3.0
@@ -40,6 +42,8 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
     home, leaf = context.home(), found.leaf
     config = broker_host.checked_config(home, found)
     broker_host.refuse_leaf(leaf, datetime.now(UTC))
+    if context.in_containers():
+        _refuse_other_container(home, leaf.broker, check=check)
     broker_host.refuse_other_mill(home, leaf)
     is_present = broker_host.is_config_present(home, config)
     if check:
@@ -57,17 +61,43 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
     if config.network.tls.certificate is not None:
         words.append(f"copy the files of network.tls into {home.folder}")
     words.append("then type")
-    words.append("  ./millrace up")
+    words.append(f"  {'docker compose up -d' if context.in_containers() else './millrace up'}")
     data = {
         "broker": leaf.broker,
         "cluster_id": leaf.cluster_id,
         "config_written": not is_present,
     }
     tell("\n".join(words), "join-broker/1", data, as_json)
+    if context.in_containers():
+        return
     hosts = config.cluster.hosts or {}
     named = own_name(hosts[leaf.broker], leaf.broker)
     if named.level is not CheckLevel.OK:
         say(f"millrace: {named}")
+
+
+def _refuse_other_container(home: "Home", broker: int, *, check: bool) -> None:
+    """Raise CommandError if compose starts another broker on this host, if the configuration is
+    missing, or if this container cannot write the secrets."""
+    from appliance.config.containers import HOST_PROFILE
+
+    if home.host_broker != broker:
+        own = f"{HOST_PROFILE}{home.host_broker}" if home.host_broker else "no host"
+        raise CommandError(
+            f"the join file is for broker {broker}, and COMPOSE_PROFILES names {own}: write"
+            f" COMPOSE_PROFILES={HOST_PROFILE}{broker} into the file .env if this is its host",
+            Exit.CONDITION,
+        )
+    if not home.config_file.exists():
+        raise CommandError(
+            "configs/millrace.yaml is missing: copy it from the main host first", Exit.CONDITION
+        )
+    if not check and not os.access(home.authority_key.parent, os.W_OK):
+        raise CommandError(
+            "this command needs the container that writes the secrets: run"
+            f" `{home.reads('join', f'broker-{broker}.join')}`",
+            Exit.CONDITION,
+        )
 
 
 def _check(config: "MillConfig", own: int, as_json: bool) -> None:

@@ -40,11 +40,6 @@ def join(
     as_json: EnvelopeOption = False,
 ) -> None:
     """Make this host a collector or a broker of a mill; the same command continues."""
-    if context.in_containers():
-        raise CommandError(
-            "`join` does not work in containers: run `millrace join` on the host itself",
-            Exit.CONDITION,
-        )
     if file is not None and renew:
         raise CommandError("--renew needs no join file", Exit.USAGE)
     if check and renew:
@@ -58,13 +53,18 @@ def join(
     from appliance.enrol.host_files import HostFiles
 
     files = HostFiles(context.home())
-    if file is not None:
-        text = read_file(file)
-        if _is_of_a_broker(text):
-            from appliance.cli.join_broker import join_as_broker
+    text = None if file is None else read_file(file)
+    if file is not None and text is not None and _is_of_a_broker(text):
+        from appliance.cli.join_broker import join_as_broker
 
-            join_as_broker(text, file, check=check, as_json=as_json)
-            return
+        join_as_broker(text, file, check=check, as_json=as_json)
+        return
+    if context.in_containers():
+        raise CommandError(
+            "a collector does not join in containers: run `millrace join` on the host itself",
+            Exit.CONDITION,
+        )
+    if file is not None and text is not None:
         parsed = _parsed(text)
         _refuse_other_mill(files, parsed)
         if check:

@@ -139,6 +139,15 @@ def refuse_elsewhere(what: str, mill: Mill) -> None:
         )
 
 
+def refuse_wrong_host(mill: Mill) -> None:
+    """Raise CommandError if the mill must not start here: it is another host by its data, or it has
+    not joined."""
+    from appliance.checks.hosts import refusals
+
+    if failed := refusals(mill):
+        raise CommandError(str(failed[0]), Exit.CONDITION)
+
+
 def own_hosts(bootstrap: str | None = None) -> Mapping[int, str] | None:
     """Return the hosts of this mill's brokers; None if they are on one machine, or if the command
     names another cluster."""
@@ -171,10 +180,15 @@ def how_to_start(broker: int, host: str, remark: str) -> str:
     host."""
     config = context.mill_as_it_runs().config
     main = (config.cluster.hosts or {})[main_broker(config)]
+    home, file = context.home(), f"broker-{broker}.join"
+    down, up = ("./millrace down", "./millrace up")
+    if context.in_containers():
+        down, up = ("docker compose down", "docker compose up -d")
     return (
-        f"on {main}: `./millrace enrol broker {broker}`, and copy the file to {host}, {remark}\n"
-        f"on {host}: `./millrace down` if the mill runs there, then `./millrace join"
-        f" broker-{broker}.join` and `./millrace up`\n{waits_text(broker)}"
+        f"on {main}: `{home.writes(f'enrol broker {broker}', file)}`, and copy the file to {host},"
+        f" {remark}\n"
+        f"on {host}: `{down}` if the mill runs there, then `{home.reads('join', file)}` and"
+        f" `{up}`\n{waits_text(broker)}"
     )
 
 

@@ -10,10 +10,12 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
+from appliance.cli.other_hosts import refuse_wrong_host
 from appliance.launch.servers import write_container_files
 from appliance.mill.certificates import make_needed
 from appliance.mill.host_secrets import initialise_mill
-from appliance.mill.init import give, renew_readers, write_shipped_config
+from appliance.mill.init import give, renew_readers, share_entry, write_shipped_config
+from appliance.mill.parts import ENTRY_KEEPER, has_other_parts
 from appliance.mill.settings import collector_wish, encode_settings, monitor_wish, stream_wish
 from appliance.output import CommandError, Exit, counted, out, print_json, say
 
@@ -22,11 +24,23 @@ def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â
     """Become one part's process. The supervisor and every container start parts this way."""
     from appliance.launch.run import UnknownPart, become
 
+    if part == ENTRY_KEEPER and context.in_containers():
+        _keep_entry_user()
     mill, _ = context.load_mill()
     try:
         become(mill, part)
     except UnknownPart as error:
         raise CommandError(str(error), Exit.USAGE) from error
+
+
+def _keep_entry_user() -> None:
+    """Keep the user of the mill's parts until the container stops. Without containers the
+    supervisor does it."""
+    from appliance.supervisor.entry_user import EntryUser
+    from protocol.log import configure
+
+    configure(ENTRY_KEEPER, level=logging.INFO)
+    asyncio.run(EntryUser(context.home()).keep())
 
 
 def wish(
@@ -81,6 +95,9 @@ def init(
         say(f"wrote {context.home().config_file}")
     mill, _ = context.load_mill()
     owners = dict(_owner(text) for text in owner or [])
+    has_hosts = mill.config.cluster.hosts is not None
+    if mill.placement.in_containers and has_hosts:
+        refuse_wrong_host(mill)
     made = initialise_mill(mill.home, mill.config, mill.placement)
     certificates = make_needed(mill.home, mill.config, datetime.now(UTC))
     secrets = mill.home.secrets
@@ -89,9 +106,11 @@ def init(
         *renew_readers(mill.home, mill.config.network.open),
         *(str(path.relative_to(secrets)) for path in certificates if path.is_relative_to(secrets)),
     ]
-    if mill.placement.in_containers:
+    if mill.placement.in_containers and has_other_parts(mill.config, mill.placement):
         write_container_files(mill)
     give(mill.home, owners)
+    if mill.placement.in_containers and has_hosts:
+        share_entry(mill.home)
     if as_json:
         print_json("init/1", [{"secret": name} for name in names])
         return

@@ -99,7 +99,7 @@ def notices() -> list[str]:
 
 def _other_hosts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the brokers of other hosts; empty if the mill does not run, or is on one machine."""
-    if not rows or context.in_containers():
+    if not rows:
         return []
     from appliance.cli.other_hosts import other_hosts
 
@@ -116,11 +116,12 @@ def _print_hosts(rows: list[dict[str, Any]]) -> None:
         return
     table = [[f"broker-{row['broker']}", row["host"], row["state"]] for row in rows]
     print_table(["BROKER", "HOST", "STATE"], table)
+    up = "docker compose up -d" if context.in_containers() else "./millrace up"
     for row in rows:
         if row["is_away"]:
             say(
                 f"millrace: broker {row['broker']} on {row['host']} is {row['state']}:"
-                " `./millrace status` and `./millrace up` there show why"
+                f" `{context.typed('status')}` and `{up}` there show why"
             )
 
 

@@ -157,7 +157,8 @@ def remove(
         )
         # The removal ends the connections of the user, so its answer comes by another listener.
         mill = context.mill_as_it_runs()
-        bootstrap = local_entry(mill.config, mill.placement.broker or main_broker(mill.config))
+        own = mill.placement.broker or main_broker(mill.config)
+        bootstrap = local_entry(mill.config, mill.placement, own)
     if with_cluster(bootstrap, timeout, lambda cluster: users.is_last_super_user(cluster, name)):
         lines.append(
             f"{name} is the last super user with a password: from their next start on, the brokers"

@@ -10,12 +10,12 @@ from functools import partial
 from appliance.config.collecting import check_sinks
 from appliance.config.document import Document
 from appliance.config.faults import Path, did_you_mean, found_text
-from appliance.config.hosts import check_hosts, refuse_hosts
+from appliance.config.hosts import check_hosts
 from appliance.config.links import check_links, check_sinks_tls
 from appliance.config.model import BROKER_COUNTS, MillConfig
 from appliance.config.network import check_network, is_loopback
 from appliance.config.page import check_logins, check_page
-from appliance.config.published import Published, check_published
+from appliance.config.published import Published, check_published, check_published_hosts
 from appliance.config.replication import check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
@@ -66,7 +66,8 @@ def check_all(
         checks.append((partial(check_published, published=published), sections))
         checks.append((check_logins, (("network",), ("monitor",))))
         checks.append((_refuse_places, (("ports",),)))
-        checks.append((refuse_hosts, (("cluster", "hosts"),)))
+        sections = (("cluster",), ("network",), ("ports",))
+        checks.append((partial(check_published_hosts, published=published), sections))
     else:
         checks.append((check_page, (("network",), ("monitor",))))
     for check, needed in checks:

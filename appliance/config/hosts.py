@@ -108,9 +108,3 @@ def _check_network(config: MillConfig, document: Document) -> None:
                 found_text(host),
                 "a name that the other hosts can dial: with this one they reach their own machine",
             )
-
-
-def refuse_hosts(config: MillConfig, document: Document) -> None:
-    """Append a fault if the brokers of a mill in containers are on several hosts."""
-    if config.cluster.hosts is not None:
-        document.add(PATH, "hosts", "null: it is not offered in containers yet")

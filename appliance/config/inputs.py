@@ -18,7 +18,10 @@ OTHER_VARIABLES = {
     "MILLRACE_CONFIG": "the configuration file, if not configs/millrace.yaml in the home",
     "MILLRACE_EDITED_CONFIG": "set by `up`: the file that the supervisor's copy was made from",
     "MILLRACE_PUBLISHED": "loopback: parts run in containers whose ports are on loopback only",
-    "MILLRACE_PUBLISHED_KAFKA": "set by `docker-compose.open.yml`: where it publishes NET",
+    "MILLRACE_PUBLISHED_BROKER": "set by `docker-compose.hosts.yml`: where it publishes BROKER",
+    "MILLRACE_PUBLISHED_HOST": "set by `docker-compose.hosts.yml`: the profile of this host",
+    "MILLRACE_PUBLISHED_KAFKA": "set by `docker-compose.open.yml` or `docker-compose.hosts.yml`:"
+    " where it publishes NET",
     "MILLRACE_PUBLISHED_PAGE": "set by `docker-compose.open-page.yml`: where it publishes the page",
     "MILLRACE_PUBLISHED_REDIS": "set by `docker-compose.open-redis.yml`: where it publishes Redis",
     "MILLRACE_PUBLISHED_MYSQL": "set by `docker-compose.open-mysql.yml`: where it publishes MySQL",

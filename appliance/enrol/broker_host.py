@@ -70,6 +70,8 @@ def refuse_other_mill(home: Home, leaf: BrokerCertificate) -> None:
     its main host, or if the mill runs."""
     part = f"{BROKER_PREFIX}{leaf.broker}"
     elsewhere = "set MILLRACE_HOME to another folder"
+    if home.in_containers:
+        elsewhere = "if that mill is not needed any more, remove it with `docker compose down -v`"
     if home.authority_key.exists():
         raise CommandError(
             f"{home.folder} is the folder of a mill with a CA of its own: {elsewhere}",
@@ -119,7 +121,13 @@ def is_config_present(home: Home, wanted: MillConfig) -> bool:
         raise CommandError(
             f"{path} has a fault, and join does not change it: {error.faults[0]}", Exit.CONDITION
         ) from error
-    if different := _different(found, wanted):
+    if different := _different(found, wanted, in_containers=home.in_containers):
+        if home.in_containers:
+            raise CommandError(
+                f"configs/millrace.yaml differs from that of the main host in"
+                f" {', '.join(different)}: copy that file to this host",
+                Exit.CONDITION,
+            )
         raise CommandError(
             f"{path} differs from the configuration of the main host in {', '.join(different)}, and"
             " join does not change it: write the sections cluster, topics, network, security and"
@@ -129,8 +137,12 @@ def is_config_present(home: Home, wanted: MillConfig) -> bool:
     return True
 
 
-def _different(found: MillConfig, wanted: MillConfig) -> list[str]:
-    """Return the keys of the common sections in which two configurations of a host differ."""
+def _different(found: MillConfig, wanted: MillConfig, *, in_containers: bool) -> list[str]:
+    """Return the keys of the common sections in which two configurations of a host differ.
+
+    In containers `network.listen` is the address at which compose publishes on this machine.
+    """
+    own = ("network.listen",) if in_containers else ()
     found, wanted = of_this_host(found, Placement()), of_this_host(wanted, Placement())
     keys = []
     for section in SECTIONS:
@@ -143,7 +155,7 @@ def _different(found: MillConfig, wanted: MillConfig) -> list[str]:
             for key in type(one).model_fields
             if getattr(one, key) != getattr(other, key)
         ]
-    return keys
+    return [key for key in keys if key not in own]
 
 
 def write_files(home: Home, file: BrokerFile, *, with_config: bool) -> None:

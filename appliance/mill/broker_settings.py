@@ -4,7 +4,8 @@ A mill on one machine has the listeners HOST, MILL and, for several brokers, BRO
 the loopback, and NET if it is open. In containers all of them are bound to every address of the
 container. If the brokers are on several hosts, NET and BROKER are bound to `network.listen` on each
 host, MILL does not exist, and HOST has another name on each host: so a broker names no address of
-another host's loopback to a local client (decision 0225).
+another host's loopback to a local client (decision 0225). In containers MILL exists on each host,
+also with another name on each (decision 0245).
 """
 
 from typing import Any
@@ -72,9 +73,14 @@ def _listeners(
     bind, host = placement.bind_host, placement.host_of(f"{BROKER_PREFIX}{number}")
     net_protocol = SSL if network.login is None else SASL_SSL
     if config.cluster.hosts is not None:
-        name, listen = config.cluster.hosts[number], network.listen
+        name = config.cluster.hosts[number]
+        listen = bind if placement.in_containers else network.listen
+        private = {f"HOST_{number}": _listener(bind, ports.of_broker("host", number), LOOPBACK)}
+        if placement.in_containers:
+            # The containers of this host cannot reach an address of HOST.
+            private[f"MILL_{number}"] = _listener(bind, ports.of_broker("mill", number), host)
         return {
-            f"HOST_{number}": _listener(bind, ports.of_broker("host", number), LOOPBACK),
+            **private,
             "BROKER": _listener(listen, ports.of_broker("broker", number), name, SSL),
             "NET": _listener(listen, ports.of_broker("net", number), name, net_protocol),
         }

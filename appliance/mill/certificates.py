@@ -66,6 +66,8 @@ class ShownCertificate:
     main_host: str | None = None
     """The host with the key of the CA, if it is another host than this one."""
     in_containers: bool = False
+    how_elsewhere: str = ""
+    """What to type there and here for a new certificate in this case."""
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until the certificate ends; negative if it has ended."""
@@ -92,7 +94,7 @@ class ShownCertificate:
         if self.owner == CA_OWNER and self.main_host is not None:
             return f"begin with another CA on {self.main_host}, and join this host again"
         if self.main_host is not None:
-            return _elsewhere(self.owner, self.main_host)
+            return self.how_elsewhere
         renew, restart = "./millrace cert renew", "./millrace restart"
         if self.in_containers:
             renew, restart = "docker compose run --rm init cert renew", "docker compose restart"
@@ -129,7 +131,7 @@ def make_needed(home: Home, config: MillConfig, now: datetime) -> list[Path]:
     if due and (main := _main_host_elsewhere(home, config)) is not None:
         raise CertificateFault(
             f"the certificate of {due[0].part} is missing, has ended, or does not have the names of"
-            f" the configuration: {_elsewhere(due[0].part, main)}"
+            f" the configuration: {_elsewhere(home, due[0].part, main)}"
         )
     return written + (renew(home, due, now) if due else [])
 
@@ -142,11 +144,11 @@ def _main_host_elsewhere(home: Home, config: MillConfig) -> str | None:
     return hosts[main_broker(config)]
 
 
-def _elsewhere(part: str, main: str) -> str:
+def _elsewhere(home: Home, part: str, main: str) -> str:
     """Return what to do for a new certificate if the key of the CA is on another host."""
     return (
-        f"`./millrace cert renew --for {part}` on {main} writes a file, and `./millrace cert"
-        " install FILE` here uses it"
+        f"`{home.writes(f'cert renew --for {part}', f'{part}.cert')}` on {main} writes a file, and"
+        f" `{home.reads('cert install')}` here uses it"
     )
 
 
@@ -340,9 +342,12 @@ def shown(home: Home, config: MillConfig) -> list[ShownCertificate]:
     places = [(CA_OWNER, home.data / TRUSTED if main else home.secrets / AUTHORITY / TRUSTED)]
     places += [(one.part, home.part_secrets(one.part) / CERTIFICATE) for one in holders]
     of_mill = [_shown(owner, path) for owner, path in places if path.exists()]
-    return found + [
-        replace(one, main_host=main, in_containers=home.in_containers) for one in of_mill
-    ]
+    if main is not None:
+        of_mill = [
+            replace(one, main_host=main, how_elsewhere=_elsewhere(home, one.owner, main))
+            for one in of_mill
+        ]
+    return found + [replace(one, in_containers=home.in_containers) for one in of_mill]
 
 
 def _shown(owner: str, path: Path) -> ShownCertificate:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.config.containers import is_container
+from appliance.config.containers import host_broker, is_container
 
 CODE = Path(__file__).resolve().parents[2]
 
@@ -27,6 +27,9 @@ class Home:
     code: Path = CODE
     edited: Path | None = None
     in_containers: bool = False
+    host_broker: int | None = None
+    """In containers, the broker of this host by the profile of compose; None if all brokers are on
+    this machine."""
 
     @property
     def edited_config(self) -> Path:
@@ -55,7 +58,8 @@ class Home:
 
     @property
     def host_record(self) -> Path:
-        """The record of the broker as which this host has joined a mill on several hosts."""
+        """The record of the broker as which this host has joined a mill on several hosts. In
+        containers only `init` reads it."""
         return self.secrets / "host.json"
 
     @property
@@ -107,6 +111,19 @@ class Home:
         beside = self.code / ".cache" / "jars"
         return beside if beside.exists() else self.folder / ".cache" / "jars"
 
+    def writes(self, words: str, file: str) -> str:
+        """Return the command line for a command that writes a secret file for another host. In
+        containers only `init` has the secrets of all parts, and it prints the file."""
+        if self.in_containers:
+            return f"(umask 077; docker compose run --rm -T init {words} --out - >{file})"
+        return f"./millrace {words}"
+
+    def reads(self, words: str, file: str = "FILE") -> str:
+        """Return the command line for a command that reads such a file."""
+        if self.in_containers:
+            return f"docker compose run --rm -T init {words} - <{file}"
+        return f"./millrace {words} {file}"
+
     def part_data(self, part: str) -> Path:
         """Return the data folder of a part."""
         return self.data / part
@@ -137,4 +154,5 @@ def find_home(environ: Mapping[str, str] | None = None, config: Path | None = No
         config_file,
         edited=Path(edited) if edited else None,
         in_containers=is_container(environ),
+        host_broker=host_broker(environ),
     )

@@ -27,7 +27,8 @@ def initialise_mill(home: Home, config: MillConfig, placement: Placement) -> Cre
             if not (home.secrets / name).exists():
                 raise InitError(
                     f"data/secrets/{name} is missing: join this host again with the join file of"
-                    f" broker {number} (`./millrace enrol broker {number}` on the main host writes"
-                    " it)"
+                    f" broker {number}"
+                    f" (`{home.writes(f'enrol broker {number}', f'broker-{number}.join')}` on the"
+                    " main host writes it)"
                 )
     return CreatedSecrets(())

@@ -4,6 +4,9 @@
 CA is the main host: it has the broker with the lowest id, and all other parts. Before the CA is
 made, the main host is recognised by its name or by the addresses of its name. Without the record a
 machine is never recognised as another host, because two machines could then run the same broker.
+
+In containers the profile of compose names the host, and `init` starts nothing if the record or the
+key of the CA says otherwise (decision 0245).
 """
 
 import json
@@ -85,6 +88,9 @@ def own_broker(home: Home, config: MillConfig) -> int | None:
     is none of them. Raises HostRecordFault."""
     if config.cluster.hosts is None:
         return None
+    if home.in_containers:
+        # Most containers see neither the record nor the key of the CA. `init` compares them.
+        return home.host_broker if home.host_broker in config.cluster.hosts else None
     record = read_record(home)
     if record is not None:
         return record.broker if record.broker in config.cluster.hosts else None

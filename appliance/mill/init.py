@@ -19,6 +19,7 @@ from protocol.types import random_uuid, uuid_to_base64
 
 PASSWORD_BYTES = 24
 FOLDER_MODE = 0o700
+SHARED_FOLDER_MODE, SHARED_MODE = 0o750, 0o640
 SCHEMA_FILE = "millrace.schema.json"
 """The JSON Schema beside the configuration file. The first line of the configuration file names it
 for editors."""
@@ -27,7 +28,9 @@ LOGIN_SECRET = "login_secret"
 """The secret from which brokers make the salts of unknown users. It is the same for all brokers."""
 
 MYSQL, REDIS = "mysql", "redis"
-ENTRY_PASSWORD = "mill/password"
+ENTRY = "mill"
+"""The folder of what the mill's own parts need to log in to brokers on several hosts."""
+ENTRY_PASSWORD = f"{ENTRY}/password"
 """The password of the mill's own parts for brokers on several hosts."""
 
 MYSQL_USERS = ("root", "mill", "reader")
@@ -205,6 +208,22 @@ def give(home: Home, owners: Mapping[str, tuple[int, int]]) -> None:
         folder = home.part_secrets(part)
         for path in (*folder.iterdir(), folder):
             os.chown(path, user, group, follow_symlinks=False)
+
+
+def share_entry(home: Home) -> None:
+    """In containers, let all parts read how they log in: the password, and a copy of the CA.
+
+    The parts run as different users of one group. Only the owner of the folder, root, can do this.
+    """
+    folder, trusted = home.part_secrets(ENTRY), home.data / "ca.pem"
+    copy = folder / trusted.name
+    if trusted.exists() and not (copy.exists() and copy.read_bytes() == trusted.read_bytes()):
+        write_atomically(copy, trusted.read_bytes(), mode=SHARED_MODE)
+    group = folder.stat().st_gid
+    for path in folder.iterdir():
+        os.chown(path, -1, group)
+        path.chmod(SHARED_MODE)
+    folder.chmod(SHARED_FOLDER_MODE)
 
 
 def _new_id() -> str:

@@ -24,6 +24,8 @@ LINK_SETTING = "ports.broker"
 ENTRY_USER = "mill"
 """The user as which the mill's own parts enter brokers on several hosts."""
 ENTRY_MECHANISM = "SCRAM-SHA-512"
+ENTRY_KEEPER = "entry"
+"""The name with which `millrace run` keeps this user in a container. It is no part."""
 
 PAGE_SETTING = "monitor.listen"
 """The setting of the page's address."""
@@ -171,10 +173,12 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
     )
 
 
-def local_entry(config: MillConfig, number: int) -> str:
-    """Return the address of a broker's listener HOST, which needs no login on the broker's own
-    machine."""
-    return f"{LOOPBACK}:{config.ports.of_broker('host', number)}"
+def local_entry(config: MillConfig, placement: Placement, number: int) -> str:
+    """Return the address of a broker's listener that needs no login on the broker's own machine:
+    HOST, and in containers MILL."""
+    listener = "mill" if placement.in_containers else "host"
+    host = placement.host_of(f"{BROKER_PREFIX}{number}")
+    return f"{host}:{config.ports.of_broker(listener, number)}"
 
 
 def net_addresses(config: MillConfig) -> dict[int, str]:

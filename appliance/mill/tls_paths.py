@@ -7,6 +7,7 @@ This module only computes paths.
 from appliance.config.network_section import NetworkSection
 from appliance.mill.certificates import CERTIFICATE, KEY, TRUSTED
 from appliance.mill.home import Home
+from appliance.mill.init import ENTRY
 
 
 def tls_files(home: Home, network: NetworkSection, part: str) -> dict[str, str | None]:
@@ -32,8 +33,10 @@ def link_files(home: Home, part: str) -> dict[str, str]:
 
 
 def client_trust(home: Home, network: NetworkSection) -> str | None:
-    """Return the file with the CA that clients of the listener NET trust; None: the CAs of this
-    machine."""
+    """Return the file with the CA that the mill's own parts trust if they log in; None: the CAs of
+    this machine."""
     if network.tls.certificate is None:
-        return str(home.data / TRUSTED)
+        # Containers do not see the folder of all data.
+        folder = home.part_secrets(ENTRY) if home.in_containers else home.data
+        return str(folder / TRUSTED)
     return None if network.tls.ca is None else str(home.folder / network.tls.ca)

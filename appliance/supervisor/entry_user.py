@@ -1,24 +1,33 @@
 """Keeps the user as which the mill's own parts enter brokers on several hosts.
 
-The main host's supervisor writes the user's password into the cluster, through the listener HOST of
-its own broker, which needs no login. It writes only if the cluster has no password of the user, or
-refuses the one in the file: each write ends the user's connections. The check is repeated, so it
-does not matter when a supervisor is killed, and a user that was removed returns.
+The main host's supervisor writes the user's password into the cluster, through a listener of its
+own broker that needs no login. In containers a container of its own does this. It writes only if
+the cluster has no password of the user, or refuses the one in the file: each write ends the user's
+connections. The check is repeated, so it does not matter when a supervisor is killed, and a user
+that was removed returns.
 """
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from appliance.config.containers import PUBLISHED_VARIABLE
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load
 from appliance.errors import Failure
 from appliance.mill.home import Home
 from appliance.mill.init import ENTRY_PASSWORD, read_secret
-from appliance.mill.parts import ENTRY_MECHANISM, ENTRY_USER, local_entry, main_broker
+from appliance.mill.parts import (
+    ENTRY_MECHANISM,
+    ENTRY_USER,
+    Placement,
+    local_entry,
+    main_broker,
+)
 from appliance.mill.settings import Mill
 from appliance.mill.tls_paths import client_trust
 from protocol.client.cluster import Cluster
@@ -42,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 def keeper_of(mill: Mill) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return what the supervisor runs beside its parts; None if the parts do not log in, or if
+    """Return what keeps the user for ever; None if the parts do not log in, or if
     another host keeps their user."""
     hosts = mill.config.cluster.hosts
     if hosts is None or mill.placement.broker != main_broker(mill.config):
@@ -121,11 +130,17 @@ class EntryUser:
         return False
 
     def _read(self) -> "_Entry":
-        """Read the file each time, because `up --apply` can change ports while this runs."""
-        config = load(self._home.config_file, self._home.folder).config
+        """Read the file each time, because `up --apply` can change ports while this runs. In
+        containers the parts compare the file with what compose publishes, so this does not."""
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(PUBLISHED_VARIABLE)
+        }
+        config = load(self._home.config_file, self._home.folder, environ).config
         number, ports, hosts = main_broker(config), config.ports, config.cluster.hosts or {}
         return _Entry(
-            local=local_entry(config, number),
+            local=local_entry(config, Placement(self._home.in_containers), number),
             net=(hosts[number], ports.of_broker("net", number)),
             ca=client_trust(self._home, config.network),
             password=read_secret(self._home, ENTRY_PASSWORD),

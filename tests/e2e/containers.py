@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 import redis
@@ -26,9 +28,9 @@ class Containers:
     The copy has no `.cache`, and `build` uses no layer of an earlier build.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, project: str = PROJECT) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "COMPOSE_PROJECT_NAME": PROJECT}
+        self.environment = {**os.environ, "COMPOSE_PROJECT_NAME": project}
         for name in tree.files():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -55,9 +57,58 @@ class Containers:
             timeout=COMMAND_S,
         )
 
+    def begin(self, *arguments: str, to: IO[str]) -> subprocess.Popen[bytes]:
+        """Begin one compose command, which writes its output and errors into a file."""
+        return subprocess.Popen(
+            ["docker", "compose", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=to,
+            stderr=subprocess.STDOUT,
+        )
+
     def cli(self, *arguments: str) -> str:
         """Run one command of the mill in the service `cli`. Return its output."""
         return self.compose("run", "--rm", "-T", "cli", *arguments)
+
+    def roll(self) -> list[str]:
+        """Run `bin/compose-roll`. Return what it said."""
+        done = subprocess.run(
+            [self.folder / "bin" / "compose-roll"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=1_200,
+        )
+        assert done.returncode == 0, done.stderr[-3_000:]
+        return done.stderr.splitlines()
+
+    def kill(self, service: str) -> None:
+        """Kill the container of a service with SIGKILL. The engine starts it again."""
+        [container] = self.compose("ps", "--quiet", service).split()
+        done = subprocess.run(
+            ["docker", "inspect", "-f", "{{.State.Pid}}", container],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        os.kill(int(done.stdout), signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Stop the containers, and remove them and their volumes."""
+        self.compose("down", "--volumes", "--timeout", "20")
+
+    def volumes(self) -> list[str]:
+        """Return the volumes of this project."""
+        label = f"label=com.docker.compose.project={self.environment['COMPOSE_PROJECT_NAME']}"
+        done = subprocess.run(
+            ["docker", "volume", "ls", "--quiet", "--filter", label],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
 
     def build(self) -> None:
         """Build both images without a cache, as the first `up` of a fresh clone does."""
@@ -68,6 +119,16 @@ class Containers:
 def mill_in_containers(folder: Path) -> Iterator[Containers]:
     """Yield containers that are not started yet, and remove them and their volumes at the end. Skip
     the test if it cannot run here."""
+    skip_without_engine()
+    made = Containers(folder)
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def skip_without_engine() -> None:
+    """Skip the test if there is no container engine, or if a mill runs on this machine."""
     if shutil.which("docker") is None:
         pytest.skip("there is no docker here")
     probe = subprocess.run(["docker", "compose", "ps"], cwd=CODE, capture_output=True, timeout=60)
@@ -76,11 +137,6 @@ def mill_in_containers(folder: Path) -> Iterator[Containers]:
     taken = [port for port in PUBLISHED if not port_is_free("127.0.0.1", port)]
     if taken:
         pytest.skip(f"the mill's own ports are in use: {taken}")
-    made = Containers(folder)
-    try:
-        yield made
-    finally:
-        made.compose("down", "--volumes", "--timeout", "20")
 
 
 def counts() -> dict[str, str]:

@@ -90,18 +90,6 @@ class Scene:
             thread.join()
         self.wait_counted()
 
-    def roll(self) -> list[str]:
-        """Run `bin/compose-roll`. Return what it said."""
-        done = subprocess.run(
-            [self.mill.folder / "bin" / "compose-roll"],
-            env=self.mill.environment,
-            capture_output=True,
-            text=True,
-            timeout=1_200,
-        )
-        assert done.returncode == 0, done.stderr[-3_000:]
-        return done.stderr.splitlines()
-
     def reached(self) -> list[int]:
         """Return the ports of this machine that the other machine reaches."""
         with self.spaces.inside(STRANGER):
@@ -197,7 +185,7 @@ def test_a_mill_in_containers_is_opened_while_it_counts(scene: Scene) -> None:
 
     (mill.folder / ".env").write_text(KAFKA_FILES)
     with scene.dropping():
-        said = scene.roll()
+        said = mill.roll()
     restarted = [one.split()[1] for one in said if one.startswith("restarting ")]
     assert sorted(restarted) == ["broker-1", "broker-2", "broker-3"]
     assert scene.reached() == before, "NET opens when a super user has a password"
@@ -226,7 +214,7 @@ def test_a_mill_in_containers_is_opened_while_it_counts(scene: Scene) -> None:
         stdin=PASSWORD,
     )
     with scene.dropping():
-        scene.roll()
+        mill.roll()
     assert scene.reached() == sorted([*before, *NETS, PAGE])
     assert scene.page("https://") == (303, "/login?next=/")
     assert scene.page("http://")[0] == 400

@@ -120,8 +120,3 @@ def test_hosts_are_those_of_the_own_brokers() -> None:
     [fault] = faults_of(text)
     assert "cluster.hosts: found cluster.bootstrap_servers beside it" in fault
     assert "only one of the two" in fault
-
-
-def test_containers_have_no_hosts() -> None:
-    faults = faults_of(TEXT, MILLRACE_PUBLISHED="loopback")
-    assert any("cluster.hosts: found hosts" in one and "not offered in" in one for one in faults)
