@@ -110,7 +110,7 @@ def run(
 ) -> None:
     with clients_at_work(servers, folder, wanted) as clients:
         killed_by_turns(servers, clients, kills, every_s, chance)
-        finish(servers, clients, f"{kills} kills")
+        assert not finish(servers, clients, f"{kills} kills")
 
 
 def test_families_go_on_while_brokers_are_killed(tmp_path: Path) -> None:

@@ -43,9 +43,17 @@ METADATA_TIMEOUT_S = 10.0
 ALLOWED: Mapping[str, Container[str]] = {
     "confluent-kafka": {"commit NOT_COORDINATOR", "commit COORDINATOR_LOAD_IN_PROGRESS"},
     "kcat": {"consume Local: Broker transport failure"},
+    "kafkajs": {
+        "commit KafkaJSNumberOfRetriesExceeded",
+        "commit KafkaJSNonRetriableError",
+        "transact NOT_COORDINATOR_FOR_GROUP",
+        "transact GROUP_LOAD_IN_PROGRESS",
+    },
 }
 """The errors that a family's application may get in a rolling restart. librdkafka gives a commit
-back after two attempts within half a second, and kcat prints each connection that ends."""
+back after two attempts within half a second, and kcat prints each connection that ends. kafkajs
+repeats a commit five times with what it knows of the brokers and the coordinator. With Apache Kafka
+it got the first and the third of its four errors in two rounds."""
 
 
 def allowed(family: Family) -> Container[str]:
@@ -90,7 +98,7 @@ def run(servers: Servers, folder: Path, wanted: Sequence[Family], rounds: int) -
         wait_for_progress(clients, "all are at work")
         for number in range(rounds):
             rolled(servers, clients, f"restart {number}")
-        finish(servers, clients, f"{rounds} rolling restarts", allowed)
+        assert not finish(servers, clients, f"{rounds} rolling restarts", allowed)
 
 
 def test_families_see_nothing_of_a_rolling_restart(tmp_path: Path) -> None:
@@ -124,7 +132,7 @@ def test_all_families_see_nothing_of_upgrades_and_downgrades(tmp_path: Path) -> 
         for number in range(UPGRADES):
             rolled(cluster, clients, f"upgrade {number}", present)
             rolled(cluster, clients, f"downgrade {number}", released)
-        finish(cluster, clients, f"{UPGRADES} upgrades and downgrades", allowed)
+        assert not finish(cluster, clients, f"{UPGRADES} upgrades and downgrades", allowed)
 
 
 @pytest.mark.slow
