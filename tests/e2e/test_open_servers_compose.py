@@ -150,7 +150,7 @@ def test_redis_and_mysql_in_containers_are_opened_and_closed_while_the_mill_coun
 
     refuse_what_does_not_agree(scene, before)
     scene.configure(OPEN.format(NAME, scene.host))
-    # `bin/compose-roll` begins with this. Without the passwords the test cannot see the counts in between.
+    # `bin/compose-roll` begins with this. The test needs the passwords to see the counts.
     mill.compose("run", "--rm", "-T", "init")
     scene.take_passwords()
     with scene.dropping():
