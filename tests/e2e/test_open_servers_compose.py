@@ -24,7 +24,7 @@ from sinks.config import MySqlSettings, RedisSettings, SinkTls
 from sinks.connections import connect_mysql, redis_client
 from sinks.errors import SinkUnavailable
 from sinks.read import ask_mysql, ask_redis
-from tests.e2e.containers import counts, mill_in_containers
+from tests.e2e.containers import PROJECT, counts, mill_in_containers
 from tests.e2e.mill import SHIPPED
 from tests.e2e.test_open_compose import NAME, STRANGER, Scene
 from tests.harness.namespaces import Namespaces, can_be_made
@@ -176,6 +176,9 @@ def test_redis_and_mysql_in_containers_are_opened_and_closed_while_the_mill_coun
     with scene.dropping():
         scene.roll()
     assert scene.reached() == before
+    # `down --volumes` knows only the volumes of the compose files that are used.
+    left = [f"{PROJECT}_sockets-{name}" for name in ("redis", "mysql")]
+    subprocess.run(["docker", "volume", "rm", *left], check=True, capture_output=True)
     here = {"host": "127.0.0.1", "tls": None}
     with pytest.raises(SinkUnavailable, match="1045"):
         ask_mysql(scene.mysql(**here))
