@@ -167,25 +167,25 @@ def write_container_files(mill: Mill) -> None:
     home, opened = mill.home, mill.config.network.open
     password, is_only_sink = read_secret(home, "redis/password"), mill.config.sinks.mysql is None
     folder, port = "/data", parts.REDIS_IN_CONTAINER
-    text = redis_configuration(
+    secrets = home.part_secrets("redis")
+    closed = redis_configuration(
         folder, port, password, is_only_sink=is_only_sink, host=parts.ANYWHERE
     )
-    secrets = home.part_secrets("redis")
-    write_atomically(secrets / "redis.conf", text.encode(), mode=PRIVATE)
+    write_atomically(secrets / "redis.conf", closed.encode(), mode=PRIVATE)
+    redis = opening_in_container(home, "redis") if "redis" in opened else None
     text = None
-    if "redis" in opened:
-        opening = opening_in_container(home, "redis")
-        lines = redis_lines(opening, port, SOCKETS_IN_CONTAINERS["redis"], REDIS_OF_IMAGE)
-        users = _open_redis_users(home, opening, password, is_only_sink=is_only_sink)
+    if redis is not None:
+        lines = redis_lines(redis, port, SOCKETS_IN_CONTAINERS["redis"], REDIS_OF_IMAGE)
+        users = _open_redis_users(home, redis, password, is_only_sink=is_only_sink)
         text = _redis_text(folder, [*lines, *_durability(is_only_sink)], users)
     _write_or_remove(secrets / "open.conf", text)
 
-    opening = opening_in_container(home, "mysql") if "mysql" in opened else None
     secrets = home.part_secrets("mysql")
-    statements = users_sql(home, in_image=True, opening=opening)
+    mysql = opening_in_container(home, "mysql") if "mysql" in opened else None
+    statements = users_sql(home, in_image=True, opening=mysql)
     write_atomically(secrets / "users.sql", statements.encode(), mode=PRIVATE)
-    options = None if opening is None else mysql_options_in_container(opening)
-    _write_or_remove(secrets / "open.options", options and "\n".join(options) + "\n")
+    options = [] if mysql is None else mysql_options_in_container(mysql)
+    _write_or_remove(secrets / "open.options", "".join(f"{one}\n" for one in options) or None)
 
 
 def _write_or_remove(path: Path, text: str | None) -> None:
