@@ -122,6 +122,11 @@ class HostedContainers:
             raise AssertionError(shown.stderr) from error
         return {row["broker"]: row["state"] for row in found.get("hosts", ())}
 
+    def wait_for_others(self, host: int) -> None:
+        """Wait until a host says that the brokers of all other hosts are in service."""
+        wanted = {one: "in service" for one in HOSTS if one != host}
+        wait_until(lambda: self.states(host) == wanted, IN_SERVICE_S, f"host {host} sees all")
+
     def wait_for(self, host: int, state: str) -> None:
         """Wait until the main host says that another host has this state."""
         wait_until(

@@ -82,8 +82,7 @@ def test_the_mill_counts_and_each_host_sees_the_others(mill: HostedContainers) -
     mill.main.compose("up", "--detach", "--wait")
     mill.wait_counted()
     for host in HOSTS:
-        wanted = {one: "in service" for one in HOSTS if one != host}
-        wait_until(lambda host=host, wanted=wanted: mill.states(host) == wanted, 60, f"{host}")
+        mill.wait_for_others(host)
     services = {host: set(mill.hosts[host].compose("ps", "--services").split()) for host in HOSTS}
     assert services[2] == {"broker-2"}
     assert services[3] == {"broker-3"}
@@ -135,9 +134,7 @@ def test_a_whole_host_is_away_and_returns(mill: HostedContainers, host: int) -> 
     mill.hosts[host].compose("up", "--detach", "--wait")
     mill.drop()
     mill.wait_counted()
-    wait_until(
-        lambda: set(mill.states(MAIN).values()) == {"in service"}, 120, "all brokers in service"
-    )
+    mill.wait_for_others(MAIN)
 
 
 def test_a_host_is_restarted_when_the_others_are_in_sync(mill: HostedContainers) -> None:

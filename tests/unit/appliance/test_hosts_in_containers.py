@@ -312,6 +312,23 @@ def test_join_says_what_is_wrong(
     assert expected in capsys.readouterr().err
 
 
+def test_a_container_without_secrets_checks_a_join_file(
+    machines: dict[int, Machine],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only `cli` can dial other hosts, and it may not look into the folders of secrets."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    file = join_file(machines, capsys)
+    monkeypatch.setattr("appliance.enrol.broker_host.refuse_other_mill", refuse)
+    monkeypatch.setattr("appliance.cli.join_broker._fault_of", lambda _: "no answer")
+    assert machines[2].run("join", "--check", str(file), is_init=False) == Exit.UNREACHABLE
+    assert "broker 3 cannot be reached from this host: no answer" in capsys.readouterr().err
+
+
 def test_a_secret_file_and_json_are_not_mixed(
     machines: dict[int, Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
