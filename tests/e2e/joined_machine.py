@@ -29,11 +29,11 @@ class Rotation(Enum):
     """How a log is rotated. No file is deleted, so every line can be read."""
 
     COUNTED = auto()
-    """`access.log` becomes `access.log.N`, where N is the number of the rotation."""
+    """`a.log` becomes `a.log.N`, where N is the number of the rotation."""
     SHIFTED = auto()
-    """`access.log` becomes `access.log.1`, `access.log.1` becomes `access.log.2`, and so on."""
+    """`a.log` becomes `a.log.1`, `a.log.1` becomes `a.log.2`, and so on."""
     COMPRESSED = auto()
-    """As `COUNTED`, and the file that was rotated before becomes `access.log.N.gz`."""
+    """As `COUNTED`, and the file that was rotated before becomes `a.log.N.gz`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,9 @@ class LogWriter:
         self.count = 0
         self.limit = log.limit
         self.rotations = 0
-        self._folder = folder
-        self._path = folder / "access.log"
+        # A record's key is the name of its file. With other names the lines of the machines are in
+        # all partitions.
+        self._path = folder / f"access-{number}.log"
         self._log = log
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._write, name=f"log of machine {number}")
@@ -103,7 +104,7 @@ class LogWriter:
             before.unlink()
 
     def _rotated(self, number: int) -> Path:
-        return self._folder / f"access.log.{number}"
+        return Path(f"{self._path}.{number}")
 
     def start(self) -> None:
         self._thread.start()

@@ -26,8 +26,8 @@ from tests.harness.wait import wait_until
 MACHINES = (11, 12, 13, 14, 15)
 """The network namespaces of the machines that only collect."""
 MAIN = NULL_TEXT
-"""The key under which the lines of the main host are counted. Its collector has no trust group, so
-its records have no name of a collector."""
+"""The key in Redis under which the lines of the main host are counted; NULL in MySQL. Its collector
+has no trust group, so its records have no name of a collector."""
 PARTS = ("collector", "stream", "monitor", "redis", "mysql")
 """The parts of the main host that get SIGKILL, besides its broker."""
 LINES_OF_A_FILE = 4_000
@@ -105,7 +105,7 @@ class NetworkScene:
         query = "SELECT k1, value FROM windows WHERE metric = %s AND size_s = 0"
         with self.mill.inside(1):
             lines, sums = (
-                {key: int(value) for key, value in self._reading.mysql(query, metric)}
+                {key or MAIN: int(value) for key, value in self._reading.mysql(query, metric)}
                 for metric in ("lines_by_host", "numbers_by_host")
             )
         return {name: (lines[name], sums[name]) for name in lines}
@@ -122,14 +122,17 @@ class NetworkScene:
     def judge(self) -> None:
         """Wait until every line is counted in MySQL and in Redis, and check that none is counted
         twice."""
-        for place, counted in (("MySQL", self.in_mysql), ("Redis", self.in_redis)):
-            wait_until(
-                lambda counted=counted: counted() == self.written(),
-                STALLED_S,
-                f"every line counted in {place}: {self.written()}",
-                progress=counted,
-                every_s=LOOK_S,
-            )
+        self._is_counted("MySQL", self.in_mysql)
+        self._is_counted("Redis", self.in_redis)
+
+    def _is_counted(self, place: str, counted: Callable[[], dict[str, tuple[int, int]]]) -> None:
+        wait_until(
+            lambda: counted() == self.written(),
+            STALLED_S,
+            f"every line counted once in {place}; written: {self.written()}",
+            progress=counted,
+            every_s=LOOK_S,
+        )
 
     # What the page says.
 
