@@ -72,7 +72,9 @@ class NetworkScene:
         self.machines = machines
         self.chance = chance
         self.named_s: dict[str, float] = {}
-        """How long it took until the page named what was away, by fault. The longest time."""
+        """The longest time from a fault until the page named what was away, by fault."""
+        self._began = (0.0, 0)
+        """The beginning of the current fault, in monotonic seconds and in Unix milliseconds."""
         self._reading = Reading(mill.main)
         main_logs = mill.main.home.folder / "watched" / "access"
         self.writers = {one.name: one.writer for one in machines}
@@ -136,13 +138,13 @@ class NetworkScene:
 
     # What the page says.
 
-    def page_says(self, since_ms: int) -> list[str]:
-        """Return the faults that the page shows now, and its events since a moment, in small
-        letters."""
+    def page_says(self) -> list[str]:
+        """Return the faults that the page shows now, and its events since the current fault began,
+        in small letters."""
         with self.mill.inside(1):
             faults = [row["text"] for row in self._reading.api("health")]
             events = self._reading.api("events?limit=200")
-        texts = [*faults, *(row["text"] for row in events if row["at_ms"] >= since_ms)]
+        texts = [*faults, *(row["text"] for row in events if row["at_ms"] >= self._began[1])]
         return [text.lower() for text in texts]
 
     def health(self) -> dict[str, str]:
@@ -151,18 +153,16 @@ class NetworkScene:
             return {row["collector"]: row["health"] for row in self._reading.api("collectors")}
 
     def until_named(self, fault: str, is_named: Callable[[], bool], what: str) -> None:
-        """Wait until `is_named`, and note how long it took."""
-        begin_s = time.monotonic()
+        """Wait until `is_named`, and note the time since the fault began."""
         wait_until(is_named, NAMED_S, what, every_s=LOOK_S)
-        took_s = time.monotonic() - begin_s
+        took_s = time.monotonic() - self._began[0]
         self.named_s[fault] = max(took_s, self.named_s.get(fault, 0))
 
     def page_names(self, fault: str, *phrases: str) -> None:
         """Wait until the page says one of these phrases."""
-        since_ms = int(time.time() * 1000)
         self.until_named(
             fault,
-            lambda: any(one in text for text in self.page_says(since_ms) for one in phrases),
+            lambda: any(one in text for text in self.page_says() for one in phrases),
             f"the page says {' or '.join(phrases)}",
         )
 
@@ -207,6 +207,11 @@ class NetworkScene:
                 Fault(f"cut {machine.name}", partial(self.cut_machine, machine)),
             ]
         return [*found, Fault("machines away", self.all_machines_away)]
+
+    def inject(self, fault: Fault) -> None:
+        """Let something fail and come back."""
+        self._began = time.monotonic(), int(time.time() * 1000)
+        fault.run()
 
     def _moment(self) -> None:
         pause(self.chance.uniform(0, PAUSE_S_MAX))
