@@ -3,7 +3,7 @@ process, host and link fails.
 
 The main host and the five others write logs that are rotated. MySQL and Redis have the exact count
 of each of them at the end, and the page names what is away. The main host has a broker and all
-other parts of the mill, because a host without a broker cannot be the main host (decision 0225).
+other parts of the mill: a main host without a broker is not offered (docs/howto/three-hosts.md).
 
 MILLRACE_NETWORK_LINES is the number of lines. For the long form set it to 5000000.
 """
@@ -49,8 +49,8 @@ def test_counts_of_all_hosts_are_exact_while_everything_fails(tmp_path: Path) ->
         total = sum(one.count for one in scene.writers.values())
         rotated = sum(one.rotations for one in scene.writers.values())
         tell(
-            f"whole network: {total} lines of {len(scene.writers)} writing hosts, lost 0, doubled 0; "
-            f"{len(faults)} faults, {rotated} rotations; written in {written_s:.0f} s, "
+            f"whole network: {total} lines of {len(scene.writers)} writing hosts, lost 0, "
+            f"doubled 0; {len(faults)} faults, {rotated} rotations; written in {written_s:.0f} s, "
             f"counted after {took_s:.0f} s, {total / took_s:.0f} lines/s"
         )
         named = ", ".join(f"{name} {one:.1f} s" for name, one in sorted(scene.named_s.items()))
