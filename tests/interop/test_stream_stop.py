@@ -27,6 +27,7 @@ def test_a_query_that_does_not_stop_in_time_is_stopped_later(
         may_end.wait(120)
 
     before = session.conf.get(STOP_TIMEOUT)
+    assert before is not None
     session.conf.set(STOP_TIMEOUT, "1s")
     query = (
         session.readStream.format("rate")
