@@ -33,7 +33,7 @@ from stream.config.settings import StreamSettings
 from stream.fold.folding import Folding
 from stream.live_configuration import LiveConfiguration, RunningConfiguration
 from stream.lock import take_lock
-from stream.overseer import JvmGone, Overseer
+from stream.overseer import JvmGone, Overseer, stop_query
 from stream.quarantine.bisection import StopRequested, places
 from stream.quarantine.crash_record import CrashRecord
 from stream.quarantine.failures import error_words
@@ -374,12 +374,11 @@ class StreamJob:
                     change = self._configuration.wanted(session)
                     if change is not None:
                         writer.hold()
-                elif writer.is_idle:
-                    query.stop()
+                elif writer.is_idle and stop_query(query):
                     return change
             self._state.stopping()
             writer.wait_between_batches(STOP_BATCH_S)
-            query.stop()
+            stop_query(query)
         except (Py4JError, OSError) as error:
             # A stop of the whole mill also ends the JVM. Then no line is the cause, so nothing is
             # recorded.

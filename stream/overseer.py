@@ -9,11 +9,14 @@ import logging
 import subprocess
 from collections.abc import Callable
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.sql.streaming.query import StreamingQuery
 
 from protocol.log import fields
 from stream.batch_writer import BatchWriter
 from stream.quarantine.bisection import places
+from stream.quarantine.failures import causes_of
 from stream.quarantine.in_hand import Hand
 from stream.quarantine.search import BLAME_BELIEVED, BLAME_ENDED, BLAME_KILLED, blame_of, size_of
 
@@ -22,8 +25,28 @@ JVM_EXIT_S = 5.0
 logger = logging.getLogger(__name__)
 
 
+_STOP_TIMED_OUT = "java.util.concurrent.TimeoutException"
+"""Java's error if a query has not stopped within `spark.sql.streaming.stopTimeout`."""
+
+
 class JvmGone(Exception):
     """The error when the JVM does not answer any more."""
+
+
+def stop_query(query: StreamingQuery) -> bool:
+    """Stop a query that has no batch in progress. Return False if it does not stop in time.
+
+    A query stops late while it waits for a broker. Nothing is lost, because it has no batch in
+    progress. It ends with the JVM, or at a later stop.
+    """
+    try:
+        query.stop()
+    except Py4JJavaError as error:
+        if causes_of(error)[0].name != _STOP_TIMED_OUT:
+            raise
+        logger.warning("the query has not stopped in time; probably it waits for a broker")
+        return False
+    return True
 
 
 class Overseer:

@@ -35,6 +35,10 @@ With this limit a node that is reachable again is connected within half a second
 controller assumes that only the connection was lost (decision 0049).
 """
 
+UNTRIED_MS = 10_000
+"""The time without a link, in milliseconds, after which nothing is known of a node. A broker that
+waits for a node tries it every few seconds."""
+
 
 class LinkKind(Enum):
     """The kinds of links. Each kind has its own connection to a node, so a request waits only for
@@ -83,7 +87,8 @@ class _Registration:
 class Silence:
     """The time since which a node has not answered, in monotonic milliseconds.
 
-    `end` says how its last link ended. It is None while the first link is being connected.
+    A longer time in which no link to the node was tried is not part of it. `end` says how its last
+    link ended. It is None while the first link is being connected.
     """
 
     since_ms: int
@@ -134,6 +139,8 @@ class Peers:
         self._silent: dict[int, Silence] = {}
         """The silence of each node since the end of the last link on which it answered, by node
         id."""
+        self._tried_ms: dict[int, int] = {}
+        """The monotonic time at which a link to a node last ended, by node id."""
         self._lost_ms: dict[int, int] = {}
         """The monotonic time at which a link last ended on which the node had answered, by node
         id."""
@@ -248,13 +255,24 @@ class Peers:
         client_id = self._client_id + (CATCH_UP_NAME if kind is LinkKind.CATCH_UP else "")
         peer = Peer(self._world, self._ids, client_id, lambda end: ended(peer, end))
         ended = partial(self._ended, node_id, kind, line)
+        now_ms = self._world.clock.monotonic_ms()
+        self._begin_silence(node_id, now_ms)
         line.peer = peer
-        delay_ms = line.dial_at_ms - self._world.clock.monotonic_ms()
+        delay_ms = line.dial_at_ms - now_ms
         if delay_ms > 0:
             line.redial = self._world.later(delay_ms, partial(self._dial, node_id, line))
         else:
             self._dial(node_id, line)
         return peer
+
+    def _begin_silence(self, node_id: int, now_ms: int) -> None:
+        """Let the silence of a node begin now if no link to it was tried for a long time. The node
+        may have worked until now."""
+        is_linked = any(one == node_id and line.peer for (one, _), line in self._lines.items())
+        tried_ms = self._tried_ms.get(node_id, self._began_ms)
+        if not is_linked and now_ms - tried_ms > UNTRIED_MS:
+            before = self._silent.get(node_id)
+            self._silent[node_id] = Silence(now_ms, None if before is None else before.end)
 
     def _dial(self, node_id: int, line: _PeerLine) -> None:
         line.redial = None
@@ -266,8 +284,9 @@ class Peers:
 
     def _ended(self, node_id: int, kind: LinkKind, line: _PeerLine, peer: Peer, end: End) -> None:
         line.peer = None
+        now_ms = self._tried_ms[node_id] = self._world.clock.monotonic_ms()
         if peer.answered_ms is not None:
-            since_ms = self._lost_ms[node_id] = self._world.clock.monotonic_ms()
+            since_ms = self._lost_ms[node_id] = now_ms
         else:
             since_ms = self._silent.get(node_id, Silence(self._began_ms, None)).since_ms
         self._silent[node_id] = Silence(since_ms, end)
@@ -276,7 +295,7 @@ class Peers:
         # Add a random part to the delay, so that not all brokers connect to a returning node at the
         # same time. The whole delay is below half a second.
         more_ms = self._world.chance.randint(0, line.wait_ms // 2)
-        line.dial_at_ms = self._world.clock.monotonic_ms() + line.wait_ms + more_ms
+        line.dial_at_ms = now_ms + line.wait_ms + more_ms
         self._stop_redial(line)
         self._on_end(node_id, kind, end)
 

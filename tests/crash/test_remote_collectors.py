@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.test_mill_under_load import HEALTHY_S, STALLED_S, has_come
-from tests.e2e.joined_host import Host
+from tests.e2e.joined_machine import Machine
 from tests.e2e.mill import SHIPPED, TempMill, temp_mill
 from tests.e2e.reading import Reading
 from tests.harness.namespaces import Namespaces, can_be_made, ip, own_network
@@ -35,11 +33,6 @@ TOPIC = "logs.access"
 ADDRESS = "10.77.0.1"
 """The address of the mill's machine, which all other machines reach."""
 HOSTS = (1, 2, 3)
-RATE = 1_000
-"""Lines per second of each machine."""
-LINES_OF_A_FILE = 20_000
-"""A log is rotated after this number of lines."""
-TICK_S = 0.05
 ROUNDS = 3
 CUT_S = 20.0
 """The length of a cut. It is longer than the time limit of a transaction."""
@@ -53,84 +46,6 @@ def config() -> str:
     first, _, rest = rest.partition("\n")
     network = f"network: {{open: [kafka], listen: 0.0.0.0, names: [{ADDRESS}], login: users}}"
     return f"{network}\n{head}  metrics:{first}\n{METRIC}{rest}"
-
-
-class Writer:
-    """Writes numbered lines of one machine, and rotates its log. No file is deleted."""
-
-    def __init__(self, folder: Path, number: int) -> None:
-        self.number = number
-        self.count = 0
-        self._folder = folder
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._write)
-
-    def line(self, count: int) -> bytes:
-        return (
-            f"10.0.0.{self.number} - - [28/Nov/2026:09:00:00 +0000] "
-            f'"GET /{count % 7} HTTP/1.1" 200 {count % 997} "-" "line/{count}"'
-        ).encode()
-
-    def _write(self) -> None:
-        begin_s, rotations = time.monotonic(), 0
-        path = self._folder / "access.log"
-        while not self._is_over.wait(TICK_S):
-            due = int((time.monotonic() - begin_s) * RATE)
-            with path.open("ab") as file:
-                file.writelines(self.line(one) + b"\n" for one in range(self.count, due))
-            self.count = due
-            if due >= (rotations + 1) * LINES_OF_A_FILE:
-                rotations += 1
-                path.rename(self._folder / f"access.log.{rotations}")
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-
-class Machine:
-    """Another machine: its network, its collector and the writer of its log."""
-
-    def __init__(self, spaces: Namespaces, folder: Path, number: int) -> None:
-        self.number = number
-        self.name = f"web-{number:02}"
-        self.host = Host(folder / self.name)
-        self._spaces = spaces
-        self._process: subprocess.Popen[bytes] | None = None
-        logs = self.host.folder / "watched" / "access"
-        logs.mkdir(parents=True)
-        self.writer = Writer(logs, number)
-
-    def joins(self, mill: TempMill, folder: Path) -> None:
-        made = mill.run("enrol", "collector", self.name, "--group", "web", "--out", str(folder))
-        assert made.code == 0, made.err
-        with self._spaces.inside(self.number):
-            joined = self.host.run("join", str(folder / f"{self.name}.join"))
-        assert joined.returncode == 0, joined.stderr
-        ports = f"ports: {{collector: {self.host.port}}}\n"
-        self.host.config.write_text(self.host.config.read_text() + ports)
-
-    def start(self) -> None:
-        with self._spaces.inside(self.number):
-            self._process = self.host.begin()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    @contextmanager
-    def cut_off(self) -> Iterator[None]:
-        """Pull the cable of the machine, without an error at either end."""
-        ip("link", "set", f"out{self.number}", "down")
-        try:
-            yield
-        finally:
-            ip("link", "set", f"out{self.number}", "up")
 
 
 class Scene:
@@ -207,7 +122,7 @@ def scene(folder: Path, chance: random.Random) -> Iterator[Scene]:
         machines = [Machine(spaces, folder, number) for number in HOSTS]
         try:
             for machine in machines:
-                machine.joins(mill, folder)
+                machine.joins(mill.run, folder)
                 machine.start()
                 machine.writer.start()
             yield Scene(mill, machines, chance)

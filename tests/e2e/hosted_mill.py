@@ -9,7 +9,7 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from appliance.config.model import BROKER_ID_MAX
 from appliance.machine.processes import read_record
 from appliance.operate import lifecycle
 from tests.e2e.mill import SHIPPED, Result, TempMill, temp_mill
-from tests.harness.namespaces import Namespaces, can_be_made, ip, own_network
+from tests.harness.namespaces import Namespaces, can_be_made, own_network
 from tests.harness.ports import free_ports
 from tests.harness.wait import wait_until
 
@@ -147,40 +147,51 @@ class HostedMill:
         record = read_record(self.hosts[host].home.part_record(f"broker-{host}"))
         assert record is not None and record.signal(signal.SIGKILL)
 
-    def lose(self, host: int) -> None:
-        """Send SIGKILL to everything on a host, and delete its folder."""
+    def kill_host(self, host: int) -> None:
+        """Send SIGKILL to everything on a host."""
         home = self.hosts[host].home
-        for path in (*home.run.glob("*.json"), home.pid_file):
+        if supervisor := read_record(home.pid_file):
+            supervisor.signal(signal.SIGKILL, group=True)
+        # The kernel releases the supervisor's lock when the process is dead. From then on no part
+        # is started again.
+        wait_until(lambda: not lifecycle.is_running(home), 30, f"host {host} is dead")
+        for path in home.run.glob("*.json"):
             if record := read_record(path):
                 record.signal(signal.SIGKILL, group=True)
-        # The kernel releases the supervisor's lock when the process is dead.
-        wait_until(lambda: not lifecycle.is_running(home), 30, f"host {host} is dead")
-        shutil.rmtree(home.folder)
 
-    @contextmanager
-    def cut_off(self, host: int) -> Iterator[None]:
+    def lose(self, host: int) -> None:
+        """Send SIGKILL to everything on a host, and delete its folder."""
+        self.kill_host(host)
+        shutil.rmtree(self.hosts[host].home.folder)
+
+    def cut_off(self, host: int) -> AbstractContextManager[None]:
         """Pull the cable of a host, without an error at either end."""
-        ip("link", "set", f"out{host}", "down")
-        try:
-            yield
-        finally:
-            ip("link", "set", f"out{host}", "up")
+        return self.spaces.unplugged(self._spaces[host])
 
 
 @contextmanager
-def hosted_mill(folder: Path) -> Iterator[HostedMill]:
-    """Yield a mill with the shipped configuration, whose three hosts are stopped at the end of the
-    test. Skip the test if it cannot run here."""
+def hosted_mill(
+    folder: Path,
+    text: str | None = None,
+    *,
+    machines: Sequence[int] = (STRANGER, SPARE, FOURTH),
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[HostedMill]:
+    """Yield a mill whose three hosts are stopped at the end of the test.
+
+    The main host has the configuration `text`, or the shipped one. `machines` are the network
+    namespaces of further machines. Skip the test if it cannot run here.
+    """
     if not can_be_made():
         pytest.skip("network namespaces need root")
     with ExitStack() as stack:
         stack.enter_context(own_network())
-        spaces = stack.enter_context(Namespaces((*HOSTS, STRANGER, SPARE, FOURTH)))
+        spaces = stack.enter_context(Namespaces((*HOSTS, *machines)))
         hosts: dict[int, TempMill] = {}
         for host in HOSTS:
-            hosts[host] = stack.enter_context(temp_mill(folder / f"host-{host}"))
+            hosts[host] = stack.enter_context(temp_mill(folder / f"host-{host}", environ))
             hosts[host].ports = hosts[1].ports
             hosts[host].home.config_file.unlink()
         made = HostedMill(spaces, hosts, folder / "names")
-        made.write_config(SHIPPED.read_text())
+        made.write_config(SHIPPED.read_text() if text is None else text)
         yield made

@@ -137,6 +137,15 @@ class Namespaces(Server):
                 self.cut(node_id, other)
                 self.cut(other, node_id)
 
+    @contextmanager
+    def unplugged(self, node_id: int) -> Iterator[None]:
+        """Pull the cable of a namespace, without an error at either end."""
+        ip("link", "set", f"out{node_id}", "down")
+        try:
+            yield
+        finally:
+            ip("link", "set", f"out{node_id}", "up")
+
     def heal(self) -> None:
         """Let everything pass again. TCP retransmits the lost packets unless it has already given
         up the connection."""

@@ -13,9 +13,10 @@ def wait_until(
     what: str,
     *,
     progress: Callable[[], object] | None = None,
+    every_s: float = 0.02,
 ) -> T:
     """Poll `condition` until it is true, and return its value. At the deadline fail with the name
-    `what`.
+    `what`. Between two polls wait `every_s`; choose a longer time if a poll costs much.
 
     An exception of the condition counts as "not yet"; the failure shows the last one. With
     `progress` the deadline is extended whenever the value of `progress` changes. Use it for work
@@ -36,4 +37,4 @@ def wait_until(
             last = error
         if time.monotonic() >= end:
             raise AssertionError(f"not within {deadline_s} s: {what}; last seen: {last!r}")
-        time.sleep(0.02)
+        time.sleep(every_s)

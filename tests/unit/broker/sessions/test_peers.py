@@ -326,6 +326,42 @@ def test_names_are_looked_up_before_anybody_probes_them(scene: Scene) -> None:
     assert "elsewhere" in scene.world.known_hosts
 
 
+def silent_ms(scene: Scene) -> int:
+    silence = scene.peers.silence_of(2)
+    assert silence is not None
+    return scene.world.clock.monotonic_ms() - silence.since_ms
+
+
+def fails_for(scene: Scene, seconds: int) -> None:
+    """Ask node 2 every second without success."""
+    for _ in range(seconds):
+        scene.ask(wait_ms=500)
+        scene.run(1_000)
+
+
+def test_silence_lasts_as_long_as_a_node_is_asked(scene: Scene) -> None:
+    fails_for(scene, 30)
+    assert 29_000 <= silent_ms(scene) <= 30_000
+
+
+def test_time_in_which_a_node_was_not_asked_is_no_silence(scene: Scene) -> None:
+    """A voter has no link to a voter that is not its leader. If the leader is cut off, the broker
+    must not say that the other voter has been away for all that time."""
+    scene.run(60_000)
+    fails_for(scene, 5)
+    assert silent_ms(scene) <= 5_000, "no link since the start"
+    scene.listen("two")
+    scene.ask()
+    scene.run(1_000)
+    assert scene.peers.silence_of(2) is None
+    scene.peers.registered(2, FIRST, Address("two", PORT))
+    scene.peers.registered(2, SECOND, Address("two", PORT))
+    scene.network.cut_power("two")
+    scene.run(60_000)
+    fails_for(scene, 5)
+    assert silent_ms(scene) <= 5_000, "no link since the other process was registered"
+
+
 def test_closing_ends_everything_and_leaves_no_timer(scene: Scene) -> None:
     scene.are_silent = True
     scene.listen("two")
