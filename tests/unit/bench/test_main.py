@@ -19,7 +19,7 @@ from tests.harness.wait import wait_until
 
 def test_all_parts_but_the_longest_are_the_default() -> None:
     names, options = command.parse_arguments([])
-    longest = ("catch-up", "cluster", "fleet", "formats", "growth", "storm")
+    longest = ("catch-up", "cluster", "fleet", "formats", "growth", "moves", "storm")
     assert names == [name for name in PARTS if name not in longest]
     assert command.parse_arguments(["growth"])[0] == ["growth"]
     assert command.parse_arguments(["cluster", "--rounds", "2"])[1].runs == 2
