@@ -93,15 +93,18 @@ def acknowledgement_figures(alone: Phase, *beside: Phase) -> dict[str, float]:
 def copy_figures(alone: Phase, beside: Phase, copied_bytes: int) -> Figures:
     """Return the speed and the cost of a copy.
 
-    `copied_bytes` counts each added replica. The CPU time of the producers' records is measured
-    before the copy, and is subtracted.
+    `copied_bytes` counts each added replica. `brokers_cpu_s_per_gb` includes the CPU time for the
+    producers' records. `beyond_alone_cpu_s_per_gb` is without the CPU time that the brokers take in
+    the same time alone. It is too small when the producers' requests are fewer and larger beside
+    the copy.
     """
-    producers_s = alone.cpu_s / alone.seconds * beside.seconds
+    alone_s = alone.cpu_s / alone.seconds * beside.seconds
     return {
         "copy_s": beside.seconds,
         "copied_gb": copied_bytes / 1e9,
         "copied_mb_per_s": copied_bytes / beside.seconds / 1e6,
-        "broker_cpu_s_per_copied_gb": (beside.cpu_s - producers_s) / (copied_bytes / 1e9),
+        "brokers_cpu_s_per_gb": beside.cpu_s / (copied_bytes / 1e9),
+        "beyond_alone_cpu_s_per_gb": (beside.cpu_s - alone_s) / (copied_bytes / 1e9),
         "alone_brokers_cpu_percent": alone.cpu_s / alone.seconds * 100,
         "beside_brokers_cpu_percent": beside.cpu_s / beside.seconds * 100,
         "alone_brokers_pss_mib": alone.pss_mib,

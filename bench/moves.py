@@ -23,6 +23,7 @@ from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
+from appliance.cli.reassign_throttle import copies_text
 from appliance.kafka import reassign, throttles
 from appliance.kafka.reassignment_files import Targets
 from appliance.kafka.replica_copies import disk_use, follow
@@ -273,6 +274,7 @@ async def _copy(cluster: Cluster, targets: Targets, load: _Load) -> list[EtaSamp
     def left(_: int, estimate: CopyEstimate | None) -> None:
         if estimate is not None and estimate is not shown[-1]:
             samples.append(EtaSample(time.perf_counter(), estimate.to_go, estimate.eta_s))
+            note(copies_text(estimate))
             load.note_memory()
         shown.append(estimate)
 

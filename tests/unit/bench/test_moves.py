@@ -81,7 +81,7 @@ def test_the_cpu_time_of_the_producers_is_not_that_of_the_copy() -> None:
     assert found == pytest.approx(
         {
             "copy_s": 50, "copied_gb": 2, "copied_mb_per_s": 40,
-            "broker_cpu_s_per_copied_gb": 2.5,
+            "brokers_cpu_s_per_gb": 7.5, "beyond_alone_cpu_s_per_gb": 2.5,
             "alone_brokers_cpu_percent": 20, "beside_brokers_cpu_percent": 30,
             "alone_brokers_pss_mib": 100, "beside_brokers_pss_mib": 100,
         }
