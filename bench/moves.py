@@ -6,8 +6,8 @@ In each of three phases, one producer with acks=all writes 2,000 lines a second 
 another writes 50 records a second to `copied`:
 
 1. alone: nothing is copied.
-2. throttled: `copied` gets three replicas at 1 MB/s for each broker and direction. The
-   reassignment is cancelled after a fixed time.
+2. throttled: `copied` gets three replicas at 1 MB/s for each broker and direction. After a fixed
+   time each partition gets back its single replica.
 3. beside: `copied` gets three replicas without a throttle, until all of it is copied.
 
 So the last phase copies twice `--size` bytes, and all figures of the copy are for these bytes. The
@@ -65,7 +65,7 @@ THROTTLE = 1_000_000
 """The bytes a second that each broker sends and receives for copies in the second phase."""
 WARM_UP_S = 2.0
 """The time in seconds for which the producers write before a phase begins."""
-CANCELLED_DEADLINE_S = 60.0
+UNDONE_DEADLINE_S = 60.0
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class _Scene:
         self._acknowledged[COPIED] += count
 
     def _throttled(self, seconds: float) -> tuple[Phase, int]:
-        """Copy with a throttle for some seconds, and cancel. Return the phase and the bytes that
+        """Copy with a throttle for some seconds, and undo it. Return the phase and the bytes that
         were copied in it. Raises Lost if the copy ended before."""
         targets = self._asked(_targets)
         asked_bytes = partial(_to_copy, targets=targets)
@@ -146,9 +146,9 @@ class _Scene:
             phase = self._end(load, "throttled")
         if not left:
             raise Lost("the copy with a throttle is complete already: use a larger --size")
-        self._asked(partial(_cancel, targets=targets))
+        self._asked(partial(_undo, targets=targets))
         wait_until(
-            lambda: self._asked(asked_bytes) >= whole, CANCELLED_DEADLINE_S, "the copies deleted"
+            lambda: self._asked(asked_bytes) >= whole, UNDONE_DEADLINE_S, "the copies deleted"
         )
         return phase, before - left
 
@@ -257,9 +257,14 @@ async def _start_throttled(cluster: Cluster, targets: Targets) -> None:
     reassign.refuse_errors(await reassign.start(cluster, targets))
 
 
-async def _cancel(cluster: Cluster, targets: Targets) -> None:
+async def _undo(cluster: Cluster, targets: Targets) -> None:
+    """Give each partition of a plan back its single replica, which is the first one of the plan.
+
+    A cancellation would be refused for a small partition that is complete already.
+    """
     found = await reassign.look(cluster, {COPIED})
-    reassign.refuse_errors(await reassign.start(cluster, dict.fromkeys(targets)))
+    single = {tp: target[:1] for tp, target in targets.items()}
+    reassign.refuse_errors(await reassign.start(cluster, single))
     await throttles.clear_throttle(cluster, found.brokers, {COPIED})
 
 

@@ -19,7 +19,7 @@ from protocol.types import ZERO_UUID, TopicPartition
 MB = 1_000_000
 FULL = 1_000 * MB
 TP = TopicPartition("t", 0)
-REPLICAS = (1, 2, 3)
+REPLICAS: tuple[int, ...] = (1, 2, 3)
 
 
 class Watched:
