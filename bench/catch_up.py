@@ -10,7 +10,7 @@ running.
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -61,10 +61,23 @@ class Line:
 class PacedLines(PacedRecords):
     """A thread that writes lines at a fixed rate, over all partitions in turn."""
 
-    def __init__(self, bootstrap: str, topic: str, lines_per_s: int) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        lines_per_s: int,
+        settings: Mapping[str, int | str] | None = None,
+    ) -> None:
+        """Write to `topic`. `settings` are more settings of the producer."""
         self.acknowledged: list[Line] = []
         producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "log_level": 0}
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "linger.ms": 1,
+                "log_level": 0,
+                **(settings or {}),
+            }
         )
         super().__init__(producer, topic, PARTITIONS, 1 / lines_per_s)
 

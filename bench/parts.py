@@ -15,6 +15,7 @@ from bench import (
     growth,
     live,
     mill,
+    moves,
     protocol,
     sinks,
     storm,
@@ -41,6 +42,11 @@ PARTS = {
     "cluster": Part("three brokers and their failovers; only if named", cluster.measure, True),
     "catch-up": Part(
         "acknowledgements beside a copy of `--size` bytes; only if named", catch_up.measure, True
+    ),
+    "moves": Part(
+        "one replica of `--size` bytes becomes three under writes; only if named",
+        moves.measure,
+        True,
     ),
     "collector": Part("the collector beside a confluent-kafka loop", collector.measure),
     "startup": Part("how long a broker and the whole mill take to start", footprint.startup),

@@ -6,7 +6,7 @@ before they are copied. So the missing bytes can also shrink without a copy.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SAMPLES_MIN = 5
 """The number of samples before there is an estimate of the time."""
@@ -57,8 +57,8 @@ class CopyProgress:
     def add(self, sample: CopySample) -> CopyEstimate:
         """Add a sample, and return the estimate from all recent samples.
 
-        The caller must start with a new `CopyProgress` when the set of copies changes. Copies that
-        are done leave both sums, so their bytes would count as copied.
+        The caller must call `complete` for copies that are complete since the last sample. After
+        any other change of the set of copies, the caller must start with a new `CopyProgress`.
         """
         self._samples.append(sample)
         while sample.at_s - self._samples[0].at_s > SHORT_S and len(self._samples) > 2:
@@ -81,3 +81,11 @@ class CopyProgress:
         return CopyEstimate(
             sample.to_go, rate, writes, sample.to_go / net if is_known else None, is_endless
         )
+
+    def complete(self, written: int) -> None:
+        """Let copies leave the sums because they are complete. What they lacked in earlier samples
+        counts as copied.
+
+        `written` is the sum of their leaders' logs in the last sample.
+        """
+        self._samples = deque(replace(one, written=one.written - written) for one in self._samples)

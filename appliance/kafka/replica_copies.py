@@ -152,7 +152,8 @@ class CopyWatch:
         self._clock_s = clock_s
         self._next_s = clock_s()
         self._progress = CopyProgress()
-        self._copies: frozenset[tuple[TopicPartition, int]] = frozenset()
+        self._logs: dict[tuple[TopicPartition, int], int] = {}
+        """The copies of the last sample, each with the size of its leader's log."""
         self.estimate: CopyEstimate | None = None
         """The present estimate of the copies; None if nothing is copied."""
 
@@ -162,25 +163,41 @@ class CopyWatch:
         if now_s < self._next_s:
             return
         self._next_s = now_s + SAMPLE_S
-        copies = frozenset(
+        copies = {
             (tp, broker)
             for tp, moving in found.moving.items()
             if tp in targets and (partition := found.find(tp)) is not None
             for broker in moving.adding
             if broker not in partition.in_sync_replicas
-        )
-        if copies != self._copies:
-            self._copies, self._progress = copies, CopyProgress()
+        }
+        gone = self._logs.keys() - copies
+        if self._logs.keys() >= copies and all(_is_complete(one, found, targets) for one in gone):
+            self._progress.complete(sum(self._logs[one] for one in gone))
+        else:
+            self._progress = CopyProgress()
         if not copies:
-            self.estimate = None
+            self._logs, self.estimate = {}, None
             return
         disks = await disk_use(cluster, found.brokers)
+        self._logs = {(tp, broker): disks.largest.get(tp, 0) for tp, broker in copies}
         sample = CopySample(
             now_s,
             sum(disks.missing(tp, broker) for tp, broker in copies),
-            sum(disks.largest.get(tp, 0) for tp, _ in copies),
+            sum(self._logs.values()),
         )
         self.estimate = self._progress.add(sample)
+
+
+def _is_complete(
+    copy: tuple[TopicPartition, int], found: ClusterReplicas, targets: Targets
+) -> bool:
+    """Return whether a replica that is not copied any more is in sync. The plan has only the
+    partitions without their targets, so a partition that is not in it is complete."""
+    tp, broker = copy
+    if tp not in targets:
+        return True
+    partition = found.find(tp)
+    return partition is not None and broker in partition.in_sync_replicas
 
 
 async def follow(

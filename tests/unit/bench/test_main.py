@@ -11,6 +11,7 @@ import pytest
 
 from bench import __main__ as command
 from bench import cluster
+from bench.move_figures import GOALS
 from bench.parts import PARTS
 from bench.servers import FLUSH
 from bench.session import ROOT
@@ -19,7 +20,7 @@ from tests.harness.wait import wait_until
 
 def test_all_parts_but_the_longest_are_the_default() -> None:
     names, options = command.parse_arguments([])
-    longest = ("catch-up", "cluster", "fleet", "formats", "growth", "storm")
+    longest = ("catch-up", "cluster", "fleet", "formats", "growth", "moves", "storm")
     assert names == [name for name in PARTS if name not in longest]
     assert command.parse_arguments(["growth"])[0] == ["growth"]
     assert command.parse_arguments(["cluster", "--rounds", "2"])[1].runs == 2
@@ -77,6 +78,20 @@ def test_three_brokers_are_measured_and_their_leaders_ended(tmp_path: Path) -> N
     }
     ends = [line for line in lines if "p99_s" in line["figures"]]
     assert [len(line["values"]["gap_s"]) for line in ends] == [1, 1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_a_topic_that_gets_replicas_is_measured(tmp_path: Path) -> None:
+    done = run("moves", "--quick", "--folder", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, done.stdout.splitlines())
+    figures = {name: one["median"] for name, one in line["figures"].items()}
+    assert {goal["figure"] for goal in line["goals"]} == {goal.figure for goal in GOALS}
+    assert 2 * 0.05 <= figures["copied_gb"] < 2 * 0.055, "each added replica counts"
+    assert figures["throttled_mb_per_s"] < 6, "three brokers, each with at most 1 MB/s"
+    assert figures["beside_write_max_ms"] / 1e3 < figures["copy_s"]
     assert list(tmp_path.iterdir()) == []
 
 

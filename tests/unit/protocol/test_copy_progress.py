@@ -77,3 +77,18 @@ def test_at_the_end_nothing_is_left() -> None:
     for second in range(10):
         found = progress.add(CopySample(float(second), (9 - second) * MB, 0))
     assert (found.to_go, found.eta_s) == (0, 0)
+
+
+def test_a_complete_copy_does_not_begin_the_samples_again() -> None:
+    """Two copies of logs that grow by 1 MB/s are made at 10 MB/s each. The second has 60 MB less
+    to copy."""
+    progress = CopyProgress()
+    for second in range(11):
+        to_go = (160 - 9 * second) + (100 - 9 * second)
+        progress.add(CopySample(float(second), to_go * MB, 2 * (500 + second) * MB))
+    progress.complete(510 * MB)
+    found = progress.add(CopySample(11.0, (160 - 9 * 11) * MB, 511 * MB))
+    assert found.to_go == 61 * MB
+    assert found.writes == pytest.approx((2 * 10 + 1) * MB / 11)
+    copied = 260 * MB - 61 * MB
+    assert found.eta_s == pytest.approx(61 * MB / (copied / 11))
