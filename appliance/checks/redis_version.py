@@ -53,8 +53,10 @@ def _asked(mill: Mill) -> Version | None:
     try:
         settings = RedisSettings.model_validate(sinks_settings(mill, READER, MONITOR)["redis"])
         with redis_client(settings, TIMEOUT_S) as client:
-            words = [str(one) for one in client.execute_command("HELLO")]  # type: ignore[no-untyped-call]  # redis-py
+            said = client.execute_command("HELLO")
     except (InitError, redis.RedisError, OSError):
         return None
-    said = dict(zip(words[::2], words[1::2], strict=False))
-    return parse_version(said.get("version", ""))
+    if isinstance(said, list):
+        # With the older version of the protocol the names and values are in one list.
+        said = dict(zip(said[::2], said[1::2], strict=True))
+    return parse_version(str(said["version"]))

@@ -15,11 +15,13 @@ import redis
 from appliance.machine.processes import port_is_free
 from appliance.mill.home import CODE
 from tests.e2e.test_up_counts import STATUSES
+from tests.harness.wait import wait_until
 from tests.house import tree
 
 PUBLISHED = (9092, 9093, 9094, 8090, 8091, 8092, 8093, 8094, 8095, 6380, 3307)
 PROJECT = "millrace-test"
 COMMAND_S = 1_800
+LOGGED_S = 60.0
 
 
 class Containers:
@@ -109,6 +111,12 @@ class Containers:
             check=True,
         )
         return done.stdout.split()
+
+    def wait_logged(self, service: str, text: str) -> None:
+        """Wait until the log of a container has this text."""
+        wait_until(
+            lambda: text in self.compose("logs", service), LOGGED_S, f"{service} logs {text!r}"
+        )
 
     def build(self) -> None:
         """Build both images without a cache, as the first `up` of a fresh clone does."""

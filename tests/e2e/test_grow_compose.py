@@ -81,11 +81,7 @@ def test_one_broker_in_containers_becomes_three_and_every_count_is_exact(mill: C
     drop(mill, 1)
     wait_until(lambda: counted(1), COUNTED_S, "the lines are counted")
     for name in ("broker-2", "broker-3"):
-        wait_until(
-            lambda name=name: f"{name} joins the cluster if" in mill.compose("logs", name),
-            60,
-            f"{name} knows that the cluster exists",
-        )
+        mill.wait_logged(name, f"{name} joins the cluster if")
     admin = AdminClient({"bootstrap.servers": FIRST})
     admin.create_topics([NewTopic("kept", PARTITIONS, 1)])["kept"].result(30)
     writer = NumberWriter(FIRST, "kept", PARTITIONS)

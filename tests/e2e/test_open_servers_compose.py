@@ -20,6 +20,7 @@ import pytest
 import redis
 import yaml
 
+from appliance.launch.opening import first_fixed, version_of
 from sinks.config import MySqlSettings, RedisSettings, SinkTls
 from sinks.connections import connect_mysql, redis_client
 from sinks.errors import SinkUnavailable
@@ -154,7 +155,7 @@ def test_redis_and_mysql_in_containers_are_opened_and_closed_while_the_mill_coun
     mill.compose("run", "--rm", "-T", "init")
     scene.take_passwords()
     with scene.dropping():
-        scene.roll()
+        mill.roll()
     assert scene.reached() == sorted([*before, REDIS, MYSQL])
     expected = {status: str(count) for status, count in scene.wanted.items()}
     with scene.spaces.inside(STRANGER):
@@ -166,15 +167,20 @@ def test_redis_and_mysql_in_containers_are_opened_and_closed_while_the_mill_coun
     read_with_the_tools(scene, expected)
     refuse_without_tls_or_password(scene)
     take_all_connections(scene)
-    text = "MySQL with TLS and a password at 0.0.0.0, port 3307; Redis with TLS and a password at"
-    assert text in mill.cli("doctor")
+    told = mill.cli("doctor")
+    assert "MySQL with TLS and a password at 0.0.0.0, port 3307; Redis with TLS" in told
+    server = mill.compose("exec", "-T", "redis", "redis-server", "--version")
+    version = version_of(server)
+    assert version is not None
+    is_old = first_fixed(version) is not None
+    assert ("CVE-2026-81934" in told) is is_old, "doctor asks the server for its version"
     mill.cli("status")
     keep_the_passwords(scene)
 
     (mill.folder / ".env").unlink()
     scene.configure("")
     with scene.dropping():
-        scene.roll()
+        mill.roll()
     assert scene.reached() == before
     # `down --volumes` knows only the volumes of the compose files that are used.
     left = [f"{PROJECT}_sockets-{name}" for name in ("redis", "mysql")]
@@ -198,11 +204,7 @@ def refuse_what_does_not_agree(scene: ReaderScene, before: list[int]) -> None:
     assert refused.returncode != 0, "the file opens nothing"
     for name, missing in (("redis", "open.conf"), ("mysql", "open.options")):
         mill.compose("up", "--detach", "--no-deps", name)
-        wait_until(
-            lambda name=name, missing=missing: missing in mill.compose("logs", name),
-            60,
-            f"{name} says that it has no {missing}",
-        )
+        mill.wait_logged(name, missing)
     assert scene.reached() == before
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import redis
 
 from appliance.checks import redis_version
 from appliance.checks.opened import opened_text
@@ -154,3 +155,18 @@ def test_doctor_warns_of_the_version_that_the_running_redis_says(
     assert "docker compose pull redis" in check.remedy
     monkeypatch.undo()
     assert list(redis_version.redis_version(found)) == [], "it does not answer"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"server": "redis", "version": "7.4.2", "proto": 3},
+        ["server", "redis", "version", "7.4.2", "proto", 2],
+    ],
+)
+def test_the_version_is_read_in_both_versions_of_the_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: object
+) -> None:
+    monkeypatch.setattr(redis.Redis, "execute_command", lambda client, name: said)
+    [check] = redis_version.redis_version(mill(tmp_path, BOTH))
+    assert "version 7.4.2 has" in check.found
