@@ -5,7 +5,7 @@ a count int32, and per entry producer id int64, producer epoch int16, last seque
 offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first offset of the open
 transaction int64 (-1: none). The file name is the offset that comes next.
 
-Kafka keeps only a producer's last batch. Here each of its last five batches has an entry, oldest
+Kafka keeps only a producer's last batch. Here each of its last batches has an entry, oldest
 first. Kafka reads the file too and uses the last entry, while this broker recognises every retry.
 """
 

@@ -1,6 +1,6 @@
-"""The state of each idempotent producer in a log: its epoch and its last five batches.
+"""The state of each idempotent producer in a log: its epoch and its last batches.
 
-This module is pure. A retry of one of these five batches is recognised and answered with its first
+This module is pure. A retry of one of these batches is recognised and answered with its first
 offset. Every other batch must continue exactly where the producer's last batch ended. Producers are
 kept in the order of their last use, so expiry looks only at the front. A producer with an open
 transaction never expires. State that only transactions need is kept separately, in `transactions`
@@ -30,9 +30,10 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
 from protocol.wire.records import BatchHeader
 
-BATCHES_KEPT = 5
-"""The number of batches that are kept per producer: the largest number of requests that an
-idempotent producer can have in flight."""
+BATCHES_KEPT = 20
+"""The number of batches that are kept per producer. Kafka keeps five, the largest number of
+requests that an idempotent producer can have in flight on a connection. But Java's client goes on
+at a new leader while the former one has not answered (decision 0251)."""
 
 NO_COORDINATOR_EPOCH = -1
 """Kafka's value for a producer for which there is no marker yet."""

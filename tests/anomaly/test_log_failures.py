@@ -11,6 +11,7 @@ import pytest
 
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log_manager import LogManager
+from broker.storage.producer_state import BATCHES_KEPT
 from protocol.errors import ApiError
 from protocol.wire.records import read_header
 from tests.harness.seed import seeded
@@ -257,10 +258,10 @@ def test_power_cuts_forget_no_producer_of_an_acknowledged_batch() -> None:
                 try:
                     (done,) = node.put(one)
                 except ApiError:
-                    # The sequence is too old: the log remembers only the last five batches of a
+                    # The sequence is too old: the log remembers only the last batches of a
                     # producer, and batches that were written but not acknowledged can have survived
                     # too.
-                    assert written[producer] - sequence >= 5
+                    assert written[producer] - sequence >= BATCHES_KEPT
                     continue
                 assert done.is_duplicate, (run, producer, sequence)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.storage.known_producer import AWAITED_COUNT_MAX
-from broker.storage.producer_state import ProducerStateManager
+from broker.storage.producer_state import BATCHES_KEPT, ProducerStateManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, read_header
 from tests.unit.storage.kit import MANY, NOW, batch
@@ -42,16 +42,19 @@ def test_the_next_sequence_is_taken() -> None:
     assert state_with(header(0, 3)).check(header(3)) is None
 
 
-def test_each_of_the_last_five_is_a_repeat_with_its_own_offset() -> None:
-    state = state_with(*[header(sequence * 2, 2) for sequence in range(7)])
-    for number in range(2, 7):
+def test_each_of_the_last_batches_is_a_repeat_with_its_own_offset() -> None:
+    """Java's client had two batches without an answer from the former leader when it wrote five
+    more to the new one."""
+    count = BATCHES_KEPT + 2
+    state = state_with(*[header(sequence * 2, 2) for sequence in range(count)])
+    for number in range(2, count):
         known = state.check(header(number * 2, 2))
         assert known is not None
         assert known[2:4] == (100 + number * 2, 101 + number * 2)
 
 
-def test_a_repeat_older_than_five_is_out_of_order() -> None:
-    state = state_with(*[header(sequence) for sequence in range(7)])
+def test_an_older_repeat_is_out_of_order() -> None:
+    state = state_with(*[header(sequence) for sequence in range(BATCHES_KEPT + 2)])
     assert refusal(state, header(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 

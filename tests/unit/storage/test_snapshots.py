@@ -11,7 +11,7 @@ import pytest
 from broker.storage import producer_snapshot, txn_index
 from broker.storage.errors import DiskError
 from broker.storage.producer_snapshot import ProducerSnapshot, SnapshotEntry
-from broker.storage.producer_state import ProducerStateManager
+from broker.storage.producer_state import BATCHES_KEPT, ProducerStateManager
 from broker.storage.txn_index import AbortedEntry
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import read_header
@@ -73,11 +73,12 @@ def test_a_snapshot_is_kafkas_file() -> None:
     assert producer_snapshot.decode(data) == [SnapshotEntry(7, 3, 5, 101, 1, NOW, -1, -1)]
 
 
-def test_a_snapshot_brings_back_all_five_batches() -> None:
+def test_a_snapshot_brings_back_all_batches() -> None:
     state = ProducerStateManager(DAY, MANY)
-    for number in range(7):
+    count = BATCHES_KEPT + 2
+    for number in range(count):
         state.update(read_header(batch(b"a", producer=(7, 0, number))), number, NOW, NOW)
-    data = ProducerSnapshot(state, 7).encode()
+    data = ProducerSnapshot(state, count).encode()
     back = producer_snapshot.restore(producer_snapshot.decode(data), DAY, MANY, NOW)
     assert back.producers[7].batches == state.producers[7].batches
 
