@@ -31,9 +31,8 @@ from protocol.wire.batch_header import SEQUENCE_MAX, TRANSACTIONAL
 from protocol.wire.records import BatchHeader
 
 BATCHES_KEPT = 20
-"""The number of batches that are kept per producer. Kafka keeps five, the largest number of
-requests that an idempotent producer can have in flight on a connection. But Java's client goes on
-at a new leader while the former one has not answered (decision 0251)."""
+"""The number of batches that are kept per producer: more than a client has in flight on one
+connection, because it goes on at a new leader while the former one is silent (decision 0251)."""
 
 NO_COORDINATOR_EPOCH = -1
 """Kafka's value for a producer for which there is no marker yet."""
