@@ -6,6 +6,7 @@
 from tests.harness.pages import Command
 
 OTHER_LANGUAGES = {
+    "docs/howto/three-hosts.md text": "a compose file for hosts without a name server",
     "docs/proxy.md nginx": "tests/interop/test_proxy.py runs nginx with it",
     "docs/proxy.md text": "needs oauth2-proxy and a provider; the page says that it was not tried",
     "docs/reference/configuration.md text": "a query of DuckDB, which is no part of the mill",
