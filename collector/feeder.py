@@ -176,7 +176,7 @@ class Feeder:
                 # must concern only one topic.
                 self._schedule.delay(name, now_ms + COMMIT_MS)
                 return
-            key = self._addresses.key_of(generation) or file_key(generation)
+            key = self._addresses.partition_key_of(generation)
             partition = self._partition_of(generation.topic, key)
             if partition is None:
                 self._unmade.setdefault(generation.topic, {})[name] = None

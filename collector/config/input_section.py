@@ -76,8 +76,8 @@ class InputSection(CollectorModel):
     )
     key: Literal["path", "host", "none"] = Field(
         default="path",
-        description="the key of the records. Lines with the same key keep their order. `path`: the"
-        " name under which the file was first seen",
+        description="the key of the records. Lines of a host with the same key keep their order."
+        " `path`: the name under which the file was first seen",
         examples=["host"],
     )
     headers: dict[str, str] = Field(

@@ -21,6 +21,7 @@ class Addresses:
 
     def __init__(self, host: str, name: str | None = None):
         self._host = host
+        self._name = name
         self._own = () if name is None else ((HOST_HEADER.encode(), name.encode()),)
 
     def key_of(self, generation: Generation) -> bytes | None:
@@ -29,6 +30,18 @@ class Addresses:
         if kind == "none":
             return None
         return self._host.encode() if kind == "host" else file_key(generation)
+
+    def partition_key_of(self, generation: Generation) -> bytes:
+        """Return the key that chooses the partition of a file.
+
+        It is the key of its records, or else the file's path. The path of a collector with a name
+        begins with the name here, because many hosts have files of the same path. Otherwise the
+        lines of all hosts would go to one partition.
+        """
+        if generation.section.key == "host":
+            return self._host.encode()
+        path = file_key(generation)
+        return path if self._name is None else self._name.encode() + b"/" + path
 
     def headers_of(self, section: InputSection) -> tuple[Header, ...]:
         """Return the headers of the records of an input."""
@@ -51,7 +64,7 @@ class Addresses:
 
 
 def file_key(generation: Generation) -> bytes:
-    """Return a file's path as a record key. It also chooses the partition of a file without keys.
+    """Return a file's path as a record key.
 
     Consumers read keys as text, so bytes that are not UTF-8 are written as escapes. Otherwise names
     that differ only in such bytes would look the same.
