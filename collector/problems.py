@@ -6,6 +6,7 @@ The module only reads the state of the agent.
 from collector.agent import Agent
 from collector.committer import Committer
 from collector.send.rights import denial_of, topic_denied
+from protocol.client.errors import EntryRefused
 from protocol.collector_report import FENCED
 from protocol.status import Problem
 from protocol.units import format_moment_ms
@@ -25,7 +26,7 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
     if agent.start_problem is not None:
         found.append(agent.start_problem)
     else:
-        add("broker", brokers_away(agent.committer, agent.clock()))
+        add("broker", brokers_away(agent.committer, agent.clock(), agent.brokers.refusal))
     add("rights", agent.reporting.problem)
     if agent.is_fenced:
         add(
@@ -56,16 +57,18 @@ def problems_of(agent: Agent) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def brokers_away(committer: Committer, now_ms: int) -> str | None:
+def brokers_away(committer: Committer, now_ms: int, refusal: EntryRefused | None) -> str | None:
     """Return a message that lines wait for the brokers, with the time since when.
 
-    Return None if they have waited only a short time and the reason is unknown.
+    `refusal` is the reason why no broker accepts a connection, if it is known. Return None if they
+    have waited only a short time and the reason is unknown.
     """
     since_ms = committer.unsettled_since_ms
     if since_ms is None:
         return None
-    if committer.unclear is None and now_ms - since_ms <= SILENT_MS:
+    reason = committer.unclear or refusal
+    if reason is None and now_ms - since_ms <= SILENT_MS:
         return None
-    why = "" if committer.unclear is None else f" ({committer.unclear})"
+    why = "" if reason is None else f" ({reason})"
     since = format_moment_ms(since_ms)
     return f"no broker has acknowledged lines since {since}{why}; the lines wait in their files"

@@ -89,7 +89,7 @@ def refuse_without_mill(mill: "Mill") -> None:
     """
     from appliance.mill.parts import bootstrap_servers
     from appliance.operate.lifecycle import is_running
-    from protocol.client.cluster import parse_bootstrap_servers
+    from protocol.client.bootstrap import parse_bootstrap_servers
 
     is_elsewhere = mill.config.cluster.bootstrap_servers is not None
     if is_elsewhere or context.in_containers() or is_running(mill.home):

@@ -241,7 +241,7 @@ def _write_config(home: Home, join: "JoinFile") -> None:
 def _target_of(join: "JoinFile", ca: str | None) -> "MillTarget":
     """Return the mill that a join file names. Raises CommandError if its addresses are wrong."""
     from appliance.enrol.entering import MillTarget
-    from protocol.client.cluster import parse_bootstrap_servers
+    from protocol.client.bootstrap import parse_bootstrap_servers
 
     try:
         addresses = tuple(parse_bootstrap_servers(",".join(join.addresses)))
@@ -270,7 +270,7 @@ def _check_with_file(join: "JoinFile", as_json: bool) -> None:
 def _configured_target(mill: "Mill") -> "MillTarget":
     """Return the listeners and the user in the configuration of a host that has joined."""
     from appliance.enrol.entering import MillTarget
-    from protocol.client.cluster import parse_bootstrap_servers
+    from protocol.client.bootstrap import parse_bootstrap_servers
     from protocol.security.scram import MECHANISMS
 
     cluster = mill.config.cluster

@@ -37,7 +37,7 @@ from collector.send.topic_access import START_TIMEOUT_MS, TopicAccess, set_batch
 from collector.send.topics import routed_specs, topic_specs
 from collector.text.encode import encode
 from protocol.client.admin import Admin
-from protocol.client.errors import ClientError, raise_for
+from protocol.client.errors import ClientError, EntryRefused, raise_for
 from protocol.client.group import fetch_offsets
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
@@ -83,6 +83,11 @@ class Brokers:
         """The topics that templates have named, in the order of their creation."""
         self._ready: set[str] = set()
         """The topics that exist and whose batch limits are known."""
+
+    @property
+    def refusal(self) -> EntryRefused | None:
+        """The reason why no broker accepts a connection, if a broker has refused it."""
+        return self._cluster.refusal
 
     async def reach(self, timeout_ms: int = REACH_TIMEOUT_MS) -> None:
         """Connect to the cluster. Raises ClientError if none of its brokers answers in time."""

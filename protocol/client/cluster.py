@@ -13,11 +13,18 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from protocol.client.backoff import Backoff
+from protocol.client.bootstrap import parse_bootstrap_servers
 from protocol.client.connection import ByVersion, Connection
-from protocol.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, raise_for
+from protocol.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ConnectionLost,
+    EntryRefused,
+    raise_for,
+)
 from protocol.client.login import ClientLogin, LoginSettings
 from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetadata
-from protocol.client.nodes import LinkSettings, NodeLink, joined_reasons
+from protocol.client.nodes import LinkSettings, NodeLink, joined_reasons, refusal_of
 from protocol.client.refresher import Refresher
 from protocol.client.retry import repeat
 from protocol.client.tls import ClientTls, TlsSettings
@@ -33,8 +40,6 @@ METADATA_MAX_AGE_MS = 300_000
 METADATA_TIMEOUT_MS = 10_000
 RECONNECT_BACKOFF_MS = (50, 1_000)
 RETRY_BACKOFF_MS = (50, 1_000)
-
-DEFAULT_PORT = 9092
 
 GENERAL = "general"
 """The purpose of the connections that short requests share."""
@@ -52,22 +57,6 @@ class CoordinatorType(IntEnum):
 def monotonic_ms() -> int:
     """Return the time of the clients' monotonic clock, in milliseconds."""
     return time.monotonic_ns() // 1_000_000
-
-
-def parse_bootstrap_servers(text: str) -> list[tuple[str, int]]:
-    """Return hosts and ports of "host:port,[::1]:port,host". Raises ValueError with the reason."""
-    addresses = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        host, colon, port = part.rpartition(":")
-        if not colon or part.endswith("]"):
-            host, port = part, str(DEFAULT_PORT)
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ValueError(f"found {part!r}, expected host:port")
-        addresses.append((host, int(port)))
-    if not addresses:
-        raise ValueError(f"found {text!r}, expected host:port, or several separated by commas")
-    return addresses
 
 
 class Cluster:
@@ -126,6 +115,12 @@ class Cluster:
         self._links.clear()
         for link in links:
             await link.close()
+
+    @property
+    def refusal(self) -> EntryRefused | None:
+        """The reason why a broker refused the last login, or was not trusted; None if there is an
+        open connection."""
+        return refusal_of([*self._links.values(), *self._bootstrap])
 
     # --- metadata -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ only their callers know whether that is safe.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +161,13 @@ class NodeLink:
             # Retrieve the exception even if all callers have left, so that asyncio does not
             # complain.
             attempt.exception()
+
+
+def refusal_of(links: Collection[NodeLink]) -> EntryRefused | None:
+    """Return why a broker refused the last attempt; None if one of the links is connected."""
+    if any(one.ready is not None for one in links):
+        return None
+    return next((one.refusal for one in links if one.refusal is not None), None)
 
 
 def joined_reasons(reasons: Sequence[BrokerUnreachable]) -> BrokerUnreachable:

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from protocol.client.cluster import GENERAL, Cluster, parse_bootstrap_servers
+from protocol.client.bootstrap import parse_bootstrap_servers
+from protocol.client.cluster import GENERAL, Cluster
 from protocol.client.errors import (
     BrokerUnreachable,
     ClientClosed,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -15,7 +16,7 @@ from protocol.client.cluster import RECONNECT_BACKOFF_MS
 from protocol.client.connection import Connection
 from protocol.client.errors import BrokerUnreachable
 from protocol.client.login import LoginRefused
-from protocol.client.nodes import REFUSED_BACKOFF_MS, LinkSettings, NodeLink
+from protocol.client.nodes import REFUSED_BACKOFF_MS, LinkSettings, NodeLink, refusal_of
 
 CLIENTS = 200
 
@@ -92,3 +93,26 @@ def test_a_broker_that_is_away_is_tried_sooner_than_one_that_refuses(
     assert len(away_ms) == 8
     assert away_ms[0] <= RECONNECT_BACKOFF_MS[0] * (1 + JITTER)
     assert max(away_ms) <= RECONNECT_BACKOFF_MS[1] * (1 + JITTER)
+
+
+def test_the_reason_of_a_refused_login_is_known_beside_a_broker_that_is_away(
+    time: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, away, open_one = link(time), link(time), link(time)
+
+    async def work() -> None:
+        answering(monkeypatch, lambda: BrokerUnreachable("away"))
+        await attempts(away, 1)
+        assert refusal_of([away]) is None
+        answering(monkeypatch, lambda: LoginRefused("the proof is wrong"))
+        await attempts(refused, 1)
+        assert str(refusal_of([away, refused])) == "the proof is wrong"
+
+        async def accept(*_: object, **__: object) -> object:
+            return SimpleNamespace(is_closed=False)
+
+        monkeypatch.setattr(Connection, "open", accept)
+        await open_one.get()
+        assert refusal_of([away, refused, open_one]) is None
+
+    asyncio.run(work())
