@@ -50,10 +50,10 @@ ALLOWED: Mapping[str, Container[str]] = {
         "transact GROUP_LOAD_IN_PROGRESS",
     },
 }
-"""The errors that a family's application may get in a rolling restart. librdkafka gives a commit
-back after two attempts within half a second, and kcat prints each connection that ends. kafkajs
-repeats a commit five times with what it knows of the brokers and the coordinator. With Apache Kafka
-it got the first and the third of its four errors in two rounds."""
+"""The errors that a family's application may get in a rolling restart. librdkafka reports the error
+of a commit after two attempts within half a second, and kcat prints each connection that ends.
+kafkajs repeats a commit five times, but does not ask again for the brokers and the coordinator.
+With Apache Kafka, kafkajs got the first and the third of its four errors in two rounds."""
 
 
 def allowed(family: Family) -> Container[str]:
