@@ -11,6 +11,7 @@ from appliance.kafka import replica_copies
 from appliance.kafka.reassign import ClusterReplicas
 from appliance.kafka.replica_copies import SAMPLE_S, CopyWatch, DiskUse
 from protocol.client.cluster import Cluster
+from protocol.client.errors import RequestTimedOut
 from protocol.client.reassignment_admin import Reassignment
 from protocol.client.topic_details import PartitionDetails, TopicDetails
 from protocol.copy_progress import CopyEstimate
@@ -34,10 +35,13 @@ class Watched:
         self.in_sync: tuple[int, ...] = (1,)
         self.adding: tuple[int, ...] = (2, 3)
         self.is_planned = True
+        self.is_disk_use_known = True
         self._has_other = has_other
         self._watch = CopyWatch(lambda: self.now_s)
 
         async def disk_use(*_: object) -> DiskUse:
+            if not self.is_disk_use_known:
+                raise RequestTimedOut("no answer")
             sizes = {(TP, node): size for node, size in self.sizes.items()}
             return DiskUse(sizes, {TP: FULL, OTHER: FULL}, {})
 
@@ -90,6 +94,19 @@ def test_the_time_stays_known_when_a_partition_is_complete(monkeypatch: pytest.M
     assert found is not None
     assert found.to_go == FULL
     assert found.eta_s is not None and found.rate is not None
+    assert found.writes == 0
+
+
+def test_a_complete_copy_leaves_the_sums_once(watched: Watched) -> None:
+    """If the sizes cannot be read, the next look must not let the copy leave the sums again."""
+    watched.sizes[2] = FULL
+    watched.in_sync = (1, 2)
+    watched.is_disk_use_known = False
+    with pytest.raises(RequestTimedOut):
+        watched.look()
+    watched.is_disk_use_known = True
+    found = watched.look()
+    assert found is not None
     assert found.writes == 0
 
 
