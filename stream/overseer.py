@@ -22,11 +22,10 @@ from stream.quarantine.search import BLAME_BELIEVED, BLAME_ENDED, BLAME_KILLED, 
 
 JVM_EXIT_S = 5.0
 
-logger = logging.getLogger(__name__)
-
-
 _STOP_TIMED_OUT = "java.util.concurrent.TimeoutException"
 """Java's error if a query has not stopped within `spark.sql.streaming.stopTimeout`."""
+
+logger = logging.getLogger(__name__)
 
 
 class JvmGone(Exception):
@@ -34,10 +33,10 @@ class JvmGone(Exception):
 
 
 def stop_query(query: StreamingQuery) -> bool:
-    """Stop a query that has no batch in progress. Return False if it does not stop in time.
+    """Stop a query. Return False if it does not stop in time.
 
-    A query stops late while it waits for a broker. Nothing is lost, because it has no batch in
-    progress. It ends with the JVM, or at a later stop.
+    A query stops late while it waits for a broker or for a batch. It then ends with the JVM, or at
+    the next call. Nothing is lost, because a batch that is not stored is counted again.
     """
     try:
         query.stop()

@@ -172,7 +172,7 @@ class CopyWatch:
         }
         gone = self._logs.keys() - copies
         if self._logs.keys() >= copies and all(_is_complete(one, found, targets) for one in gone):
-            self._progress.complete(sum(self._logs[one] for one in gone))
+            self._progress.complete(sum(self._logs.pop(one) for one in gone))
         else:
             self._progress = CopyProgress()
         if not copies:

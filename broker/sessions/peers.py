@@ -36,8 +36,8 @@ controller assumes that only the connection was lost (decision 0049).
 """
 
 UNTRIED_MS = 10_000
-"""The time without a link, in milliseconds, after which nothing is known of a node. A broker that
-waits for a node tries it every few seconds."""
+"""The time in milliseconds without a link or an attempt to connect one, after which a broker cannot
+say how long a node has been silent. A broker that waits for a node tries it every few seconds."""
 
 
 class LinkKind(Enum):
@@ -87,8 +87,8 @@ class _Registration:
 class Silence:
     """The time since which a node has not answered, in monotonic milliseconds.
 
-    A longer time in which no link to the node was tried is not part of it. `end` says how its last
-    link ended. It is None while the first link is being connected.
+    After more than UNTRIED_MS without an attempt to connect, the time begins with the next attempt.
+    `end` says how the last link ended. It is None while the first link is being connected.
     """
 
     since_ms: int
@@ -137,8 +137,8 @@ class Peers:
         self._is_closed = False
         self._began_ms = world.clock.monotonic_ms()
         self._silent: dict[int, Silence] = {}
-        """The silence of each node since the end of the last link on which it answered, by node
-        id."""
+        """The silence of each node, by node id. It has no meaning while a link is open on which the
+        node has answered."""
         self._tried_ms: dict[int, int] = {}
         """The monotonic time at which a link to a node last ended, by node id."""
         self._lost_ms: dict[int, int] = {}
@@ -266,9 +266,12 @@ class Peers:
         return peer
 
     def _begin_silence(self, node_id: int, now_ms: int) -> None:
-        """Let the silence of a node begin now if no link to it was tried for a long time. The node
-        may have worked until now."""
-        is_linked = any(one == node_id and line.peer for (one, _), line in self._lines.items())
+        """Let the silence of a node begin now if no link to it was tried for a long time, because
+        the node can have worked until now."""
+        is_linked = any(
+            other_id == node_id and line.peer is not None
+            for (other_id, _), line in self._lines.items()
+        )
         tried_ms = self._tried_ms.get(node_id, self._began_ms)
         if not is_linked and now_ms - tried_ms > UNTRIED_MS:
             before = self._silent.get(node_id)

@@ -1,8 +1,9 @@
 """Writes transaction markers into the partitions that this broker leads.
 
-The waiter gets one of four results: committed; fenced, by something that is committed (`FENCED`);
-the partition is deleted (UNKNOWN_TOPIC_OR_PARTITION, so no reader can see its records); or this
-broker does not lead it any more (NOT_LEADER_OR_FOLLOWER, so the new leader must write the marker).
+The waiter gets one of four results: committed; fenced by a newer epoch that is committed
+(`FENCED`); the partition is deleted (UNKNOWN_TOPIC_OR_PARTITION, so no reader can see its records);
+or this broker does not lead it any more (NOT_LEADER_OR_FOLLOWER, so the new leader must write the
+marker).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class OffsetShards(Protocol):
 
 
 class _FencedWait:
-    """The wait of a fenced marker until what fences it is committed."""
+    """The wait of a fenced marker until the newer epoch that fences it is committed."""
 
     __slots__ = ("_code", "_waiter")
 
@@ -74,8 +75,8 @@ class Markers:
         method returns.
 
         A marker that is older than the log's state is not written. The waiter gets the error from
-        `FENCED` only when that state is committed: if this leader is lost before, the next leader
-        does not have the newer marker, and must write this one.
+        `FENCED` only when that state is committed. If this leader is lost before, the next leader
+        does not have the newer epoch, so it must write this marker.
 
         Raises KAFKA_STORAGE_ERROR for a disk error. Without a deadline, the wait lasts as long as
         this broker leads the partition.

@@ -12,9 +12,9 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 POLL_MS = 50
-"""The longest time in milliseconds for which a broker holds a Fetch. A leader whose partitions are
-read gets another Fetch while the next leader is read, and it answers later requests of the
-connection only after that."""
+"""The longest time in milliseconds for which a broker holds a Fetch that finds no records. Such a
+Fetch is sent to a leader that has sent all its positions, while another leader still sends some. A
+broker answers the later requests of this connection after it."""
 
 
 class PositionLog:

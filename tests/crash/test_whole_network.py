@@ -41,10 +41,10 @@ def test_counts_of_all_hosts_are_exact_while_everything_fails(tmp_path: Path) ->
             scene.allow(share * number // len(faults))
             print(f"{time.strftime('%H:%M:%S')} {fault.name}", flush=True)
             scene.inject(fault)
-            scene.is_whole()
-            scene.is_written()
+            scene.wait_until_whole()
+            scene.wait_until_written()
         written_s = time.monotonic() - begin_s
-        scene.judge()
+        scene.wait_until_counted()
         took_s = time.monotonic() - begin_s
         total = sum(one.count for one in scene.writers.values())
         rotated = sum(one.rotations for one in scene.writers.values())

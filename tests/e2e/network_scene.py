@@ -87,7 +87,7 @@ class NetworkScene:
         for writer in self.writers.values():
             writer.limit = limit
 
-    def is_written(self) -> None:
+    def wait_until_written(self) -> None:
         """Wait until each host has written the lines that it may."""
         wait_until(
             lambda: all(one.count == one.limit for one in self.writers.values()),
@@ -121,13 +121,15 @@ class NetworkScene:
             )
         return {name: (int(lines[name]), int(sums[name])) for name in lines if name[0] != "@"}
 
-    def judge(self) -> None:
+    def wait_until_counted(self) -> None:
         """Wait until every line is counted in MySQL and in Redis, and check that none is counted
         twice."""
-        self._is_counted("MySQL", self.in_mysql)
-        self._is_counted("Redis", self.in_redis)
+        self._wait_until_counted("MySQL", self.in_mysql)
+        self._wait_until_counted("Redis", self.in_redis)
 
-    def _is_counted(self, place: str, counted: Callable[[], dict[str, tuple[int, int]]]) -> None:
+    def _wait_until_counted(
+        self, place: str, counted: Callable[[], dict[str, tuple[int, int]]]
+    ) -> None:
         wait_until(
             lambda: counted() == self.written(),
             STALLED_S,
@@ -140,7 +142,7 @@ class NetworkScene:
 
     def page_says(self) -> list[str]:
         """Return the faults that the page shows now, and its events since the current fault began,
-        in small letters."""
+        in lower case."""
         with self.mill.inside(1):
             faults = [row["text"] for row in self._reading.api("health")]
             events = self._reading.api("events?limit=200")
@@ -152,29 +154,29 @@ class NetworkScene:
         with self.mill.inside(1):
             return {row["collector"]: row["health"] for row in self._reading.api("collectors")}
 
-    def until_named(self, fault: str, is_named: Callable[[], bool], what: str) -> None:
+    def wait_until_named(self, fault: str, is_named: Callable[[], bool], what: str) -> None:
         """Wait until `is_named`, and note the time since the fault began."""
         wait_until(is_named, NAMED_S, what, every_s=LOOK_S)
         took_s = time.monotonic() - self._began[0]
         self.named_s[fault] = max(took_s, self.named_s.get(fault, 0))
 
-    def page_names(self, fault: str, *phrases: str) -> None:
+    def wait_until_page_names(self, fault: str, *phrases: str) -> None:
         """Wait until the page says one of these phrases."""
-        self.until_named(
+        self.wait_until_named(
             fault,
             lambda: any(one in text for text in self.page_says() for one in phrases),
             f"the page says {' or '.join(phrases)}",
         )
 
-    def is_away_for_host_2(self, fault: str) -> None:
+    def wait_until_away_for_host_2(self, fault: str) -> None:
         """Wait until `status` on host 2 says that the broker of the main host is away."""
-        self.until_named(
+        self.wait_until_named(
             fault,
             lambda: self.mill.others(2)[1] == "out of service",
             "`status` on host 2 says that broker 1 is out of service",
         )
 
-    def is_whole(self) -> None:
+    def wait_until_whole(self) -> None:
         """Wait until all parts of the main host and the brokers of all hosts work."""
         wait_until(self._is_whole, WHOLE_S, "a whole mill", every_s=LOOK_S)
 
@@ -222,13 +224,15 @@ class NetworkScene:
         assert record.signal(signal.SIGKILL), f"{part} had ended already"
         if part == "monitor":
             # The page is away itself, so ask the supervisor.
-            self.until_named(
+            self.wait_until_named(
                 "kill monitor",
                 lambda: self._reading.parts()[part]["pid"] != record.pid,
                 "the supervisor has started another monitor",
             )
         else:
-            self.page_names(f"kill {part}", f"{part} was restarted", f"{part} does not answer")
+            self.wait_until_page_names(
+                f"kill {part}", f"{part} was restarted", f"{part} does not answer"
+            )
 
     def kill_broker(self, host: int) -> None:
         """Send SIGKILL to the broker of a host. Its supervisor starts it again."""
@@ -236,7 +240,7 @@ class NetworkScene:
             self.kill_part("broker-1")
             return
         self.mill.kill_broker(host)
-        self.page_names(
+        self.wait_until_page_names(
             f"kill broker-{host}",
             f"broker {host} does not answer",
             f"broker {host} is out of service",
@@ -246,9 +250,9 @@ class NetworkScene:
         """Send SIGKILL to everything on a host, and start the host again."""
         self.mill.kill_host(host)
         if host == 1:
-            self.is_away_for_host_2("kill host 1")
+            self.wait_until_away_for_host_2("kill host 1")
         else:
-            self.page_names(f"kill host {host}", f"broker {host} does not answer")
+            self.wait_until_page_names(f"kill host {host}", f"broker {host} does not answer")
         self._moment()
         back = self.mill.run(host, "up")
         assert back.code == 0, f"{back.err}\n{self.mill.ends(host)}"
@@ -258,11 +262,11 @@ class NetworkScene:
         end_s = time.monotonic() + self.chance.uniform(*CUT_S)
         with self.mill.cut_off(host):
             if host == 1:
-                self.page_names("cut host 1", "broker 2 does not answer")
-                self.page_names("cut host 1", "broker 3 does not answer")
-                self.is_away_for_host_2("cut host 1 (status on host 2)")
+                self.wait_until_page_names("cut host 1", "broker 2 does not answer")
+                self.wait_until_page_names("cut host 1", "broker 3 does not answer")
+                self.wait_until_away_for_host_2("cut host 1 (status on host 2)")
             else:
-                self.page_names(f"cut host {host}", f"broker {host} does not answer")
+                self.wait_until_page_names(f"cut host {host}", f"broker {host} does not answer")
             pause(max(0.0, end_s - time.monotonic()))
 
     def kill_collector(self, machine: Machine) -> None:
@@ -288,7 +292,7 @@ class NetworkScene:
                 else:
                     stack.enter_context(machine.cut_off())
                 self._moment()
-            self.until_named(
+            self.wait_until_named(
                 "machines away",
                 lambda: {name for name, one in self.health().items() if one == "silent"} == names,
                 "the page names each machine that is silent",

@@ -1,4 +1,4 @@
-"""A query that does not stop in time is no end of the JVM."""
+"""A query that stops late is not taken for the end of the JVM."""
 
 import threading
 from pathlib import Path

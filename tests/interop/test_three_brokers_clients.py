@@ -110,7 +110,8 @@ def run(
 ) -> None:
     with clients_at_work(servers, folder, wanted) as clients:
         killed_by_turns(servers, clients, kills, every_s, chance)
-        assert not finish(servers, clients, f"{kills} kills")
+        faults = finish(servers, clients, f"{kills} kills")
+        assert not faults, faults
 
 
 def test_families_go_on_while_brokers_are_killed(tmp_path: Path) -> None:

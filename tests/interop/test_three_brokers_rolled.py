@@ -50,10 +50,10 @@ ALLOWED: Mapping[str, Container[str]] = {
         "transact GROUP_LOAD_IN_PROGRESS",
     },
 }
-"""The errors that a family's application may get in a rolling restart. librdkafka gives a commit
-back after two attempts within half a second, and kcat prints each connection that ends. kafkajs
-repeats a commit five times with what it knows of the brokers and the coordinator. With Apache Kafka
-it got the first and the third of its four errors in two rounds."""
+"""The errors that a family's application may get in a rolling restart. librdkafka reports the error
+of a commit after two attempts within half a second, and kcat prints each connection that ends.
+kafkajs repeats a commit five times, but does not ask again for the brokers and the coordinator.
+With Apache Kafka, kafkajs got the first and the third of its four errors in two rounds."""
 
 
 def allowed(family: Family) -> Container[str]:
@@ -98,7 +98,8 @@ def run(servers: Servers, folder: Path, wanted: Sequence[Family], rounds: int) -
         wait_for_progress(clients, "all are at work")
         for number in range(rounds):
             rolled(servers, clients, f"restart {number}")
-        assert not finish(servers, clients, f"{rounds} rolling restarts", allowed)
+        faults = finish(servers, clients, f"{rounds} rolling restarts", allowed)
+        assert not faults, faults
 
 
 def test_families_see_nothing_of_a_rolling_restart(tmp_path: Path) -> None:
@@ -132,7 +133,8 @@ def test_all_families_see_nothing_of_upgrades_and_downgrades(tmp_path: Path) -> 
         for number in range(UPGRADES):
             rolled(cluster, clients, f"upgrade {number}", present)
             rolled(cluster, clients, f"downgrade {number}", released)
-        assert not finish(cluster, clients, f"{UPGRADES} upgrades and downgrades", allowed)
+        faults = finish(cluster, clients, f"{UPGRADES} upgrades and downgrades", allowed)
+        assert not faults, faults
 
 
 @pytest.mark.slow

@@ -115,7 +115,8 @@ def run(
             give_password(cluster.bootstrap, *login)
         with started_clients(wanted, started) as clients:
             killed_by_turns(cluster, clients, kills, every_s, seeded("families over TLS"))
-            assert not finish(cluster, clients, f"{kills} kills")
+            faults = finish(cluster, clients, f"{kills} kills")
+            assert not faults, faults
         log = cluster.log_text()
         assert "TLS" not in log, "a handshake failed"
         assert "authorization denied" not in log

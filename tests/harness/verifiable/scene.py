@@ -3,7 +3,8 @@
 with clients_at_work(cluster, tmp_path, families.ALL) as clients:
     ...
     wait_for_progress(clients, "all go on")
-    assert not finish(cluster, clients, "20 kills")
+    faults = finish(cluster, clients, "20 kills")
+    assert not faults, faults
 """
 
 from __future__ import annotations
@@ -113,9 +114,13 @@ def finish(
     clients: Sequence[Verifiable],
     what: str,
     allowed: Callable[[Family], Container[str]] = allowed_at_kills,
-) -> list[str]:
-    """End all clients, and print the result of each. Return a text for each client that lost
-    records or got an error that is not allowed. `what` says what happened to the brokers."""
+) -> str:
+    """End all clients, and print the result of each. Return a text about the clients that lost
+    records or got an error that is not allowed, empty if none did. `what` says what happened to the
+    brokers.
+
+    Give the text to `assert` as its message, because pytest shortens the value of an expression.
+    """
     for one in clients:
         one.finish()
     faults = []
@@ -129,4 +134,4 @@ def finish(
         unforeseen = [error for error in one.errors if error not in allowed(one.family)]
         if unforeseen or not report.is_clean:
             faults.append(f"{one.family.name}: {unforeseen}\n{report.text()}\n{one.shown}")
-    return faults
+    return "\n".join(faults)

@@ -42,9 +42,14 @@ def test_the_next_sequence_is_taken() -> None:
     assert state_with(header(0, 3)).check(header(3)) is None
 
 
-def test_each_of_the_last_batches_is_a_repeat_with_its_own_offset() -> None:
+def test_two_batches_behind_five_others_are_repeats() -> None:
     """Java's client had two batches without an answer from the former leader when it wrote five
-    more to the new one."""
+    more to the new one. Then it repeated the two."""
+    state = state_with(*[header(sequence) for sequence in range(7)])
+    assert [known and known[2] for known in map(state.check, (header(0), header(1)))] == [100, 101]
+
+
+def test_each_of_the_last_batches_is_a_repeat_with_its_own_offset() -> None:
     count = BATCHES_KEPT + 2
     state = state_with(*[header(sequence * 2, 2) for sequence in range(count)])
     for number in range(2, count):

@@ -4,7 +4,7 @@ import logging
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -130,3 +130,44 @@ def test_lines_that_retention_took_after_they_were_counted_are_not_waited_for(
     query_id, starting = job._prepare()
     assert opened == [QUERY, query_id]
     assert starting == {"logs.a": {"0": 30, "1": 5}}
+
+
+def watched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, stops: list[bool], change: object = None
+) -> object:
+    """Return how the driver stops watching a query. Each of `stops` says whether the query stops in
+    time. Without a change of the configuration, the stream is stopped."""
+    stop = threading.Event()
+    if change is None:
+        stop.set()
+    monkeypatch.setattr(module, "WATCH_S", 0.001)
+    monkeypatch.setattr(module, "stop_query", lambda _: stops.pop(0))
+    monkeypatch.setattr(LiveConfiguration, "wanted", lambda *_: change)
+    writer: Any = SimpleNamespace(
+        failure=None,
+        is_idle=True,
+        in_hand=None,
+        hold=lambda: None,
+        wait_between_batches=lambda _: True,
+    )
+    query: Any = SimpleNamespace(isActive=True)
+    session: Any = None
+    job = StreamJob(settings_in(folder), StreamState("stream", [], 100), stop)
+    return job._watch(session, query, writer)
+
+
+def test_a_changed_configuration_waits_for_a_query_that_stops_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next query must start only when the former one has stopped."""
+    change, stops = object(), [False, True]
+    assert watched(tmp_path, monkeypatch, stops, change) is change
+    assert stops == []
+
+
+def test_a_stopped_stream_does_not_wait_for_a_query_that_stops_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops = [False]
+    assert watched(tmp_path, monkeypatch, stops) is None
+    assert stops == []

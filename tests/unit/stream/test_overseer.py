@@ -4,10 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from sinks.rows import OffsetRange
-from stream.overseer import JvmGone, Overseer
+from stream.overseer import JvmGone, Overseer, stop_query
 from stream.quarantine import in_hand as in_hand_module
 from stream.quarantine.in_hand import Hand, InHand
 from stream.quarantine.search import BLAME_BELIEVED, BLAME_ENDED, BLAME_KILLED, Part
@@ -105,3 +106,24 @@ def test_while_nothing_is_counted_nothing_is_blamed(played: PlayedWriter) -> Non
     played.overseer.end_jvm_that_stands_still(played.writer)
     played.overseer.note_end(played.writer)
     assert (played.noted, played.killed) == ([], 0)
+
+
+def query_that_raises(java_class: str) -> Any:
+    """Return a double of a query whose `stop` fails with this class of Java."""
+    java = SimpleNamespace(
+        _target_id="o1",
+        getClass=lambda: SimpleNamespace(getName=lambda: java_class),
+        getMessage=lambda: "played",
+        getCause=lambda: None,
+    )
+
+    def stop() -> None:
+        raise Py4JJavaError("the stop failed", java)
+
+    return SimpleNamespace(stop=stop)
+
+
+def test_a_stop_that_takes_too_long_is_no_error_and_any_other_failure_is() -> None:
+    assert not stop_query(query_that_raises("java.util.concurrent.TimeoutException"))
+    with pytest.raises(Py4JJavaError):
+        stop_query(query_that_raises("java.lang.IllegalStateException"))

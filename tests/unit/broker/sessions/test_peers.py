@@ -344,6 +344,17 @@ def test_silence_lasts_as_long_as_a_node_is_asked(scene: Scene) -> None:
     assert 29_000 <= silent_ms(scene) <= 30_000
 
 
+def test_silence_goes_on_when_a_mute_link_gets_another_beside_it(scene: Scene) -> None:
+    scene.are_silent = True
+    scene.listen("two")
+    fails_for(scene, 30)
+    assert len(scene.accepted) == 1
+    scene.ask(kind=LinkKind.CONTROL, wait_ms=500)
+    scene.run(1_000)
+    assert len(scene.accepted) == 2
+    assert silent_ms(scene) >= 30_000
+
+
 def test_time_in_which_a_node_was_not_asked_is_no_silence(scene: Scene) -> None:
     """A voter has no link to a voter that is not its leader. If the leader is cut off, the broker
     must not say that the other voter has been away for all that time."""
