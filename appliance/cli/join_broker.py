@@ -48,6 +48,13 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
         # The container that can dial other hosts sees no secrets.
         broker_host.refuse_other_mill(home, leaf)
     is_present = broker_host.is_config_present(home, config)
+    if context.in_containers() and not is_present:
+        # Compose mounts the folder read-only.
+        raise CommandError(
+            "configs/millrace.yaml is missing or still the shipped file: copy it from the main host"
+            " first",
+            Exit.CONDITION,
+        )
     if check:
         _check(config, leaf.broker, as_json)
         return
@@ -79,8 +86,8 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
 
 
 def _refuse_other_container(home: "Home", broker: int, *, check: bool) -> None:
-    """Raise CommandError if compose starts another broker on this host, if the configuration is
-    missing, or if this container cannot write the secrets."""
+    """Raise CommandError if compose starts another broker on this host, or if this container cannot
+    write the secrets."""
     from appliance.config.containers import HOST_PROFILE
 
     if home.host_broker != broker:
@@ -89,10 +96,6 @@ def _refuse_other_container(home: "Home", broker: int, *, check: bool) -> None:
             f"the join file is for broker {broker}, and COMPOSE_PROFILES names {own}: write"
             f" COMPOSE_PROFILES={HOST_PROFILE}{broker} into the file .env if this is its host",
             Exit.CONDITION,
-        )
-    if not home.config_file.exists():
-        raise CommandError(
-            "configs/millrace.yaml is missing: copy it from the main host first", Exit.CONDITION
         )
     if not check and not os.access(home.authority_key.parent, os.W_OK):
         raise CommandError(
