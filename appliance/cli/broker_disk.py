@@ -19,8 +19,8 @@ from appliance.cli.cluster import (
 )
 from appliance.cli.membership_view import show_steps, step_progress
 from appliance.cli.other_hosts import how_to_start, own_hosts, runs_elsewhere, waits_text
-from appliance.mill.parts import BROKER_PREFIX, main_broker
-from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
+from appliance.mill.parts import BROKER_PREFIX, broker_ids, main_broker
+from appliance.mill.voter_folders import NEWCOMER_MARK, is_empty_folder, mark_newcomer
 from appliance.operate import lifecycle
 from appliance.output import CommandError, Exit, counted, say
 
@@ -55,7 +55,7 @@ def replace_disk(
         f"(`{context.typed(f'stop {BROKER_PREFIX}{broker}')}`{there})"
     )
     show_steps(steps, "broker-replace-disk/1", output, as_json, nothing=nothing)
-    lines = [*_remarks(state), *_remarks_on_hosts(state, elsewhere)]
+    lines = [*_remarks(state), *_remarks_on_old_disk(state, elsewhere, bootstrap)]
     if dry_run:
         say("\n".join([*lines, "nothing was changed"]))
         return
@@ -110,13 +110,23 @@ def _remarks(state: "DiskState") -> list[str]:
     return lines
 
 
-def _remarks_on_hosts(state: "DiskState", elsewhere: str | None) -> list[str]:
-    """Return the sentences about the host of a broker that is away, if it is another host."""
-    if elsewhere is None or state.is_in_service or state.vote is None:
+def _remarks_on_old_disk(
+    state: "DiskState", elsewhere: str | None, bootstrap: str | None
+) -> list[str]:
+    """Return the sentences about the disk of a broker that is away, if this command cannot see the
+    disk: it is on another host or in another container."""
+    number = state.node_id
+    if state.is_in_service or state.vote is None:
+        return []
+    up = "docker compose up -d" if context.in_containers() else "./millrace up"
+    if elsewhere is not None:
+        remedy = f"start {elsewhere} again, and type `{up}` there"
+    elif _is_other_container(number, bootstrap):
+        remedy = f"type `{up} {BROKER_PREFIX}{number}`"
+    else:
         return []
     return [
-        f"if the disk of broker {state.node_id} is whole, do not go on: start {elsewhere} again,"
-        " and type `./millrace up` there",
+        f"if the disk of broker {number} is whole, do not go on: {remedy}",
         "once its vote is removed, its broker cannot come back with the old disk",
     ]
 
@@ -143,8 +153,18 @@ def _proceed(broker: int, elsewhere: str | None, bootstrap: str | None, timeout:
 def _what_to_type(broker: int, host: str) -> str:
     """Return how the broker of another host is started with an empty disk."""
     if broker == main_broker(context.mill_as_it_runs().config):
-        return f"on {host}: `./millrace broker replace-disk {broker}`\n{waits_text(broker)}"
+        same = context.typed(f"broker replace-disk {broker}")
+        return f"on {host}: `{same}`\n{waits_text(broker)}"
     return how_to_start(broker, host, "which can be a new machine with this name")
+
+
+def _is_other_container(broker: int, bootstrap: str | None) -> bool:
+    """Return whether the broker is a container of this mill, whose volume `cli` does not see."""
+    return (
+        bootstrap is None
+        and context.in_containers()
+        and broker in broker_ids(context.mill_as_it_runs().config)
+    )
 
 
 def _start(broker: int, bootstrap: str | None) -> None:
@@ -152,6 +172,16 @@ def _start(broker: int, bootstrap: str | None) -> None:
     from appliance.cli.mill_commands import start_part
 
     name, home = f"{BROKER_PREFIX}{broker}", context.home()
+    if _is_other_container(broker, bootstrap):
+        mark = home.part_data(name) / NEWCOMER_MARK
+        raise CommandError(
+            f"broker {broker} does not vote any more, and this container cannot start it. Its"
+            " volume must be empty. Type"
+            f" `docker compose run --rm --no-deps --entrypoint touch {name} {mark}` and"
+            f" `docker compose up -d --no-deps --force-recreate {name}`, and then run the same"
+            " command again",
+            Exit.CONDITION,
+        )
     is_ours = bootstrap is None and not context.in_containers() and lifecycle.is_running(home)
     if is_ours and any(one["part"] == name for one in lifecycle.snapshot(home)["parts"]):
         if own_hosts(bootstrap) is not None:

@@ -91,16 +91,10 @@ def _of_a_part(words: Sequence[str]) -> str | None:
             "this command needs the stream's container: run `docker compose run --rm "
             f"{mount}stream {typed}`"
         )
-    if names[0] == "cert" and not _has_authority():
-        return (
-            "this command needs the container with the key of the CA: run `docker compose run --rm"
-            f" init {typed}`"
-        )
-    if names[:2] == ["enrol", "broker"] and not _has_authority():
-        file = f"broker-{names[2]}.join" if len(names) > 2 else "FILE"
+    if (names[0] == "cert" or names[:2] == ["enrol", "broker"]) and not _has_authority():
         return (
             "this command needs the container with the key of the CA: run"
-            f" `{context.home().writes(shlex.join(names), file)}`"
+            f" `{_in_init(words, names)}`"
         )
     if names[:2] == ["collector", "once"] and not _has_positions():
         return (
@@ -109,6 +103,19 @@ def _of_a_part(words: Sequence[str]) -> str | None:
             "start collector`"
         )
     return None
+
+
+def _in_init(words: Sequence[str], names: Sequence[str]) -> str:
+    """Return the command line for the container `init`. It sees no file of the host, so secret
+    files go through its standard input and output. `names` are the words without options."""
+    home, last = context.home(), names[2] if len(names) > 2 else None
+    if names[:2] == ["cert", "install"]:
+        return home.reads("cert install", last or "FILE")
+    if names[:2] == ["cert", "renew"] and "--for" in words:
+        return home.writes(f"cert renew --for {last or 'PART'}", f"{last or 'PART'}.cert")
+    if names[:2] == ["enrol", "broker"]:
+        return home.writes(f"enrol broker {last or 'N'}", f"broker-{last or 'N'}.join")
+    return f"docker compose run --rm init {shlex.join(words)}"
 
 
 def _has_authority() -> bool:

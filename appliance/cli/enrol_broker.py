@@ -133,9 +133,9 @@ def hosts_for(mill: "Mill", number: int) -> dict[int, str]:
         raise CommandError(f"found broker {number}, expected one of {known}", Exit.USAGE)
     refuse_without_authority(mill)
     if number == main:
+        up = "docker compose up -d" if mill.placement.in_containers else "./millrace up"
         raise CommandError(
-            f"broker {number} runs on the main host, which has its files: type `./millrace up`"
-            " there",
+            f"broker {number} runs on the main host, which has its files: type `{up}` there",
             Exit.USAGE,
         )
     return hosts

@@ -79,8 +79,8 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
 
 
 def _refuse_other_container(home: "Home", broker: int, *, check: bool) -> None:
-    """Raise CommandError if compose starts another broker on this host, if the configuration is
-    missing, or if this container cannot write the secrets."""
+    """Raise CommandError if compose starts another broker on this host, or if this container cannot
+    write the secrets."""
     from appliance.config.containers import HOST_PROFILE
 
     if home.host_broker != broker:
@@ -89,10 +89,6 @@ def _refuse_other_container(home: "Home", broker: int, *, check: bool) -> None:
             f"the join file is for broker {broker}, and COMPOSE_PROFILES names {own}: write"
             f" COMPOSE_PROFILES={HOST_PROFILE}{broker} into the file .env if this is its host",
             Exit.CONDITION,
-        )
-    if not home.config_file.exists():
-        raise CommandError(
-            "configs/millrace.yaml is missing: copy it from the main host first", Exit.CONDITION
         )
     if not check and not os.access(home.authority_key.parent, os.W_OK):
         raise CommandError(

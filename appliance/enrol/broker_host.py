@@ -109,11 +109,19 @@ def refuse_other_mill(home: Home, leaf: BrokerCertificate) -> None:
 
 def is_config_present(home: Home, wanted: MillConfig) -> bool:
     """Return True if the host has a configuration with the sections of the join file, and False if
-    it has none or the shipped one without changes. Raises CommandError for any other.
+    it has none or the shipped one without changes. Raises CommandError for any other. In
+    containers this command cannot write the file, so CommandError is raised instead of False.
     """
     path = home.config_file
     shipped = CODE / "configs" / "millrace.yaml"
     if not path.exists() or (shipped.is_file() and path.read_bytes() == shipped.read_bytes()):
+        if home.in_containers:
+            # Compose mounts the folder read-only.
+            raise CommandError(
+                "configs/millrace.yaml is missing or still the shipped file: copy it from the main"
+                " host first",
+                Exit.CONDITION,
+            )
         return False
     try:
         found = load(path, home.folder).config

@@ -65,9 +65,10 @@ class ShownCertificate:
     """True if the file is the user's own, so that only the user can replace it."""
     main_host: str | None = None
     """The host with the key of the CA, if it is another host than this one."""
-    in_containers: bool = False
     how_elsewhere: str = ""
-    """What to type there and here for a new certificate in this case."""
+    """What to type on the main host and here for a new certificate, if the main host is another."""
+    in_containers: bool = False
+    """True if the mill's parts are containers, so that the commands are those of compose."""
 
     def days_left(self, now: datetime) -> int:
         """Return the whole days until the certificate ends; negative if it has ended."""
@@ -96,12 +97,14 @@ class ShownCertificate:
         if self.main_host is not None:
             return self.how_elsewhere
         renew, restart = "./millrace cert renew", "./millrace restart"
+        removal = f"move {self.path.parent} away"
         if self.in_containers:
             renew, restart = "docker compose run --rm init cert renew", "docker compose restart"
+            # The folder is a volume, which cannot be moved.
+            find = f"find init {self.path.parent} -type f -delete"
+            removal = f"delete its files with `docker compose run --rm --entrypoint {find}`"
         if self.owner == CA_OWNER:
-            return (
-                f"move {self.path.parent} away, run `{renew}`, and give clients the new data/ca.pem"
-            )
+            return f"{removal}, run `{renew}`, and give clients the new data/ca.pem"
         if self.owner in SERVERS:
             return f"`{renew}` makes a new one, and `{restart} {self.owner}` lets the server use it"
         return f"`{renew}` makes a new one"

@@ -19,7 +19,7 @@ from appliance.config.load import load_text
 from appliance.config.published import Published, published_of
 from appliance.mill.certificates import TRUSTED
 from appliance.mill.entry import cluster_entry
-from appliance.mill.home import Home, find_home
+from appliance.mill.home import CODE, Home, find_home
 from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.hosts import read_record
 from appliance.mill.init import InitError, share_entry
@@ -297,7 +297,8 @@ def test_the_address_of_the_listeners_may_differ(
     ("change", "expected"),
     [
         ("profile", "the join file is for broker 2, and COMPOSE_PROFILES names host-3"),
-        ("file", "configs/millrace.yaml is missing: copy it from the main host first"),
+        ("file", "configs/millrace.yaml is missing or still the shipped file: copy it from the"),
+        ("shipped", "configs/millrace.yaml is missing or still the shipped file: copy it from the"),
         ("cli", "run `docker compose run --rm -T init join - <broker-2.join`"),
     ],
 )
@@ -308,8 +309,12 @@ def test_join_says_what_is_wrong(
     at = machines[3 if change == "profile" else 2]
     if change == "file":
         at.home.config_file.unlink()
+    if change == "shipped":
+        at.home.config_file.write_bytes((CODE / "configs" / "millrace.yaml").read_bytes())
     assert at.run("join", str(file), is_init=change != "cli") == Exit.CONDITION
     assert expected in capsys.readouterr().err
+    assert not at.home.host_record.exists()
+    assert not (at.home.secrets / "broker-2" / "tls.key").exists(), "nothing was written"
 
 
 def test_a_container_without_secrets_checks_a_join_file(
@@ -352,13 +357,33 @@ def test_a_new_certificate_is_printed_and_installed(
     assert (machines[2].home.part_secrets("broker-2") / "tls.pem").read_bytes() != before
 
 
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (
+            "enrol broker 2",
+            "(umask 077; docker compose run --rm -T init enrol broker 2 --out - >broker-2.join)",
+        ),
+        (
+            "cert renew --for broker-2",
+            "(umask 077; docker compose run --rm -T init cert renew --for broker-2 --out -"
+            " >broker-2.cert)",
+        ),
+        (
+            "cert install broker-2.cert",
+            "docker compose run --rm -T init cert install - <broker-2.cert",
+        ),
+        ("cert renew --json", "docker compose run --rm init cert renew --json"),
+    ],
+)
 def test_the_container_of_the_commands_says_where_to_type(
-    machines: dict[int, Machine], monkeypatch: pytest.MonkeyPatch
+    machines: dict[int, Machine], monkeypatch: pytest.MonkeyPatch, words: str, typed: str
 ) -> None:
     monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
     monkeypatch.setenv("MILLRACE_HOME", str(machines[1].home.folder))
-    with pytest.raises(CommandError, match=r"init enrol broker 2 --out - >broker-2\.join"):
-        elsewhere.refuse_elsewhere(["enrol", "broker", "2"])
+    with pytest.raises(CommandError) as caught:
+        elsewhere.refuse_elsewhere(words.split())
+    assert f"run `{typed}`" in str(caught.value)
 
 
 def test_a_broker_restarts_in_its_turn_on_its_host(

@@ -144,6 +144,14 @@ def test_the_commands_for_certificates_are_those_of_compose(
     assert main(["cert", "renew", "--for", "mysql"]) == 0
     assert "`docker compose restart mysql` lets mysql use" in capsys.readouterr().err
 
+    authority, ca = found.home.authority_key.parent, found.home.data / "ca.pem"
+    assert f"--entrypoint find init {authority} -type f -delete`" in remedies["CA"]
+    before = ca.read_bytes()
+    for path in authority.iterdir():
+        path.unlink()
+    assert main(["cert", "renew"]) == 0, "the folder is a volume, so it stays"
+    assert ca.read_bytes() != before
+
 
 def test_doctor_warns_of_the_version_that_the_running_redis_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,8 +11,11 @@ import pytest
 from appliance.checks import startup
 from appliance.checks.startup import CheckLevel
 from appliance.cli import broker_disk, context
+from appliance.cli.cluster import with_cluster
+from appliance.kafka.disk_replacement import look
 from appliance.mill.settings import Mill, settings_for
-from appliance.mill.voter_folders import is_empty_folder, mark_newcomer
+from appliance.mill.voter_folders import is_empty_folder, joins_cluster, mark_newcomer
+from appliance.output import CommandError
 from protocol.types import Uuid
 from protocol.wire.schema import Message
 from tests.unit.appliance.fake_quorum import FakeQuorum
@@ -133,3 +136,34 @@ def test_the_main_host_replaces_its_disk_itself(
     first, second = broker_disk._what_to_type(1, HOSTS[1]).splitlines()
     assert first == "on mill-1.example.org: `./millrace broker replace-disk 1`"
     assert second.startswith("this command waits for broker 1. Ctrl-C ends only the waiting")
+
+
+def test_containers_are_named_by_commands_of_compose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = mill(tmp_path)
+    monkeypatch.setattr(context, "mill_as_it_runs", lambda: found)
+    monkeypatch.setattr(context, "home", lambda: found.home)
+    monkeypatch.setattr(context, "in_containers", lambda: True)
+    first, _ = broker_disk._what_to_type(1, HOSTS[1]).splitlines()
+    assert first.endswith("`docker compose run --rm cli broker replace-disk 1`")
+    with pytest.raises(CommandError) as caught:
+        broker_disk._start(1, None)
+    mark = found.home.part_data("broker-1") / "joins"
+    assert f"--entrypoint touch broker-1 {mark}`" in str(caught.value)
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    assert joins_cluster(found.home, found.config, 1), "the command does what it promises"
+
+
+def test_a_container_warns_of_a_disk_that_it_does_not_see(
+    cluster: ReturningBroker, host: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = with_cluster(None, 10, lambda asked: look(asked, 3))
+    warned = broker_disk._remarks_on_old_disk
+    assert warned(state, None, None) == [], "without containers the folder is looked at"
+    monkeypatch.setattr(context, "in_containers", lambda: True)
+    assert warned(state, None, None)[0].endswith("type `docker compose up -d broker-3`")
+    there = warned(state, HOSTS[3], None)[0]
+    assert there.endswith(f"start {HOSTS[3]} again, and type `docker compose up -d` there")
+    assert warned(state, None, "other:9092") == [], "the broker is of another mill"
