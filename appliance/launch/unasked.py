@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Sequence
 
+from appliance.errors import reason_of
 from appliance.healthz import ask
 from appliance.mill.parts import BROKER_PREFIX, Part, broker_names
 from appliance.mill.settings import Mill
@@ -81,11 +82,20 @@ async def _mark_newcomer(mill: Mill, name: str) -> None:
     if not brokers or not is_empty_folder(mill.home, number):
         return
     while True:
-        if await _works(brokers):
+        if await _works(brokers) and _is_marked(mill, name, number):
             break
         await asyncio.sleep(ASK_EVERY_S)
-    mark_newcomer(mill.home, number)
     logger.info("%s joins the cluster if the configuration asks for it later", name)
+
+
+def _is_marked(mill: Mill, name: str, number: int) -> bool:
+    """Mark the folder of a broker. Return False if the disk refuses it."""
+    try:
+        mark_newcomer(mill.home, number)
+    except OSError as error:
+        logger.warning("%s cannot mark its folder, and tries again: %s", name, reason_of(error))
+        return False
+    return True
 
 
 async def _works(brokers: Sequence[Part]) -> bool:

@@ -81,6 +81,21 @@ def test_a_broker_joins_if_it_is_asked_for_after_the_mill_has_run_without_it(
     assert [broker_settings(grown, f"broker-{n}")["joins"] for n in (2, 3)] == [False, True]
 
 
+def test_a_full_disk_delays_the_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    marks = iter([OSError(28, "No space left on device"), None])
+
+    def mark(home: Home, broker: int) -> None:
+        if (error := next(marks)) is not None:
+            raise error
+
+    monkeypatch.setattr(unasked, "mark_newcomer", mark)
+    mark_with(monkeypatch, container(tmp_path, "cluster: {brokers: 1}"), Answers(True, True))
+    assert list(marks) == []
+    assert "cannot mark its folder, and tries again: " in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "has_data"),
     [
