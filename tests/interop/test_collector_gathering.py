@@ -26,6 +26,8 @@ COLLECTORS = 5
 LINES = 12_000
 """Together more bytes than one full batch, which a collector at the default interval would send."""
 BATCH_BYTES = 1 << 20
+GATHERING = "60s"
+"""The longest commit interval. Such a collector waits for up to 30 s before it connects."""
 
 
 def line(collector: int, number: int) -> bytes:
@@ -82,13 +84,16 @@ def test_collectors_that_die_while_they_gather_leave_no_open_transaction(
     reader = read(topic)
 
     gathering = [
-        collector_of(broker, tmp_path, topic, number, "60s") for number in range(COLLECTORS)
+        collector_of(broker, tmp_path, topic, number, GATHERING) for number in range(COLLECTORS)
     ]
     for number, one in enumerate(gathering):
         log_of(one).write_bytes(line(number, 0) + b"\n")
     with ExitStack() as stack:
         for one in gathering:
-            stack.enter_context(one)
+            stack.callback(one.close)
+            one.spawn()
+        for one in gathering:
+            one.wait_until_ready(60.0)
         assert len(reader.values(COLLECTORS)) == COLLECTORS, "the first lines do not wait"
         for number, one in enumerate(gathering):
             add_lines(log_of(one), [line(number, count) for count in range(1, LINES)])
@@ -103,8 +108,8 @@ def test_collectors_that_die_while_they_gather_leave_no_open_transaction(
         log_of(other).write_bytes(b"not held back\n")
         assert reader.values(COLLECTORS + 1)[-1] == b"not held back"
     with ExitStack() as stack:
-        for one in gathering:
-            stack.enter_context(one)
+        for number in range(COLLECTORS):
+            stack.enter_context(collector_of(broker, tmp_path, topic, number))
         wanted = sorted(
             [b"not held back"]
             + [line(number, count) for number in range(COLLECTORS) for count in range(LINES)]

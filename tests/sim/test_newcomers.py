@@ -216,6 +216,7 @@ def test_trap_19_a_removed_broker_that_comes_back_with_its_disk_gets_nothing(
     assert three.metadata.quorum.role_name == "observer"
     assert voter_ids(three) == [1, 2]
     asked(cluster, 1, topic_made("u", 4, replication_factor=2))
+    cluster.run_until(lambda: "u" in two.metadata.image.topics, 5_000, "broker 2 knows the topic")
     partitions = two.metadata.image.topics["u"].partitions
     assert {broker for one in partitions for broker in one.replicas} == {1, 2}
 
