@@ -58,6 +58,11 @@ class Line:
     took_s: float
 
 
+def between(lines: Sequence[Line], began_s: float, ended_s: float) -> list[Line]:
+    """Return the lines that were sent in this span."""
+    return [one for one in lines if began_s <= one.sent_s <= ended_s]
+
+
 class PacedLines(PacedRecords):
     """A thread that writes lines at a fixed rate, over all partitions in turn."""
 
@@ -143,10 +148,7 @@ def _beside(
         alone = lines.finish()
     processes.stop(RETURNING)
     size_bytes = bench.options.size_bytes
-    note(f"writing {size_bytes / 1e6:,.0f} MB")
-    chance = Random(bench.options.seed)
-    values = [chance.randbytes(RECORD_BYTES) for _ in range(RECORDS)]
-    librdkafka.produce(ours.bootstrap, copied, values, size_bytes // RECORD_BYTES, "all")
+    fill(bench, ours, copied)
     with PacedLines(ours.bootstrap, live, LINES_PER_S) as lines:
         processes.spawn()
         wait_until(partial(_is_in_sync, admin, live), IN_SYNC_DEADLINE_S, "the lines in sync")
@@ -154,8 +156,19 @@ def _beside(
         wait_until(partial(_is_in_sync, admin, copied), COPIED_DEADLINE_S, "all copied")
         ended_s = time.perf_counter()
         written = lines.finish()
-    beside = [one for one in written if began_s <= one.sent_s <= ended_s]
+    beside = between(written, began_s, ended_s)
     return figures(alone, beside, size_bytes, ended_s - began_s)
+
+
+def fill(bench: Bench, ours: Server, topic: str) -> int:
+    """Write `--size` bytes of random records with acks=all. Return the number of records."""
+    size_bytes = bench.options.size_bytes
+    note(f"writing {size_bytes / 1e6:,.0f} MB")
+    chance = Random(bench.options.seed)
+    values = [chance.randbytes(RECORD_BYTES) for _ in range(RECORDS)]
+    count = size_bytes // RECORD_BYTES
+    librdkafka.produce(ours.bootstrap, topic, values, count, "all")
+    return count
 
 
 def _is_in_sync(admin: AdminClient, topic: str) -> bool:

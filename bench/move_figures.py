@@ -56,11 +56,6 @@ class EtaSample:
     """The remaining seconds; None while the command shows none."""
 
 
-def between(lines: Sequence[Line], began_s: float, ended_s: float) -> list[Line]:
-    """Return the records that were sent in this span."""
-    return [one for one in lines if began_s <= one.sent_s <= ended_s]
-
-
 def acknowledgement_figures(alone: Phase, *beside: Phase) -> dict[str, float]:
     """Return the times of both producers, and the 99th percentiles compared with those alone.
 

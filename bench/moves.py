@@ -18,19 +18,17 @@ does not retry, so a refused record ends the measurement.
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from random import Random
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from appliance.cli.reassign_throttle import copies_text
 from appliance.kafka import reassign, throttles
 from appliance.kafka.reassignment_files import Targets
 from appliance.kafka.replica_copies import disk_use, follow
 from appliance.kafka.session import open_cluster, run
-from bench import librdkafka
 from bench.broker_cases import leaders
-from bench.catch_up import PacedLines
+from bench.catch_up import PARTITIONS, PacedLines, between, fill
 from bench.librdkafka import OF_THREE, Lost, Replication, Topics
 from bench.measurement import Figures, Measurement
 from bench.move_figures import (
@@ -38,7 +36,6 @@ from bench.move_figures import (
     EtaSample,
     Phase,
     acknowledgement_figures,
-    between,
     copy_figures,
     eta_figures,
 )
@@ -53,14 +50,9 @@ from tests.harness.wait import wait_until
 PART = "moves"
 COPIED, LIVE = "copied", "live"
 OF_ONE = Replication(1, "all", {"min.insync.replicas": "2"})
-PARTITIONS = 6
 LINES_PER_S = 2_000
 WRITES_PER_S = 50
 NO_RETRY = {"retries": 0}
-RECORD_BYTES = 10_000
-"""The size of a record of the topic that is copied."""
-RECORDS = 64
-"""The number of different records. They are repeated until `--size` bytes are written."""
 THROTTLE = 1_000_000
 """The bytes a second that each broker sends and receives for copies in the second phase."""
 WARM_UP_S = 2.0
@@ -99,14 +91,14 @@ class _Scene:
         """Measure all phases. Raises Lost if a record is missing, refused or there twice."""
         self._fill()
         options = self._bench.options
-        with _Load(self._ours) as load:
+        with _loaded(self._ours) as load:
             time.sleep(options.sized(20, 5))
             alone = self._end(load, "alone")
         throttled, throttled_bytes = self._throttled(options.sized(60, 10))
         targets = self._asked(_targets)
         to_copy = self._asked(partial(_to_copy, targets=targets))
         note(f"copying {to_copy / 1e6:,.0f} MB")
-        with _Load(self._ours) as load:
+        with _loaded(self._ours) as load:
             samples = self._asked(partial(_copy, targets=targets, load=load))
             beside = self._end(load, "beside")
         self._check()
@@ -122,13 +114,7 @@ class _Scene:
         self._ours.topics.create(LIVE, PARTITIONS, {})
         for topic in (COPIED, LIVE):
             leaders(self._ours, topic, PARTITIONS)
-        size_bytes = self._bench.options.size_bytes
-        note(f"writing {size_bytes / 1e6:,.0f} MB")
-        chance = Random(self._bench.options.seed)
-        values = [chance.randbytes(RECORD_BYTES) for _ in range(RECORDS)]
-        count = size_bytes // RECORD_BYTES
-        librdkafka.produce(self._ours.bootstrap, COPIED, values, count, OF_ONE.acks)
-        self._acknowledged[COPIED] += count
+        self._acknowledged[COPIED] += fill(self._bench, self._ours, COPIED)
 
     def _throttled(self, seconds: float) -> tuple[Phase, int]:
         """Copy with a throttle for some seconds, and undo it. Return the phase and the bytes that
@@ -137,7 +123,7 @@ class _Scene:
         asked_bytes = partial(_to_copy, targets=targets)
         whole = self._asked(asked_bytes)
         note(f"copying at {THROTTLE / 1e6:g} MB/s for {seconds:g} s")
-        with _Load(self._ours) as load:
+        with _loaded(self._ours) as load:
             self._asked(partial(_start_throttled, targets=targets))
             load.begin()
             before = self._asked(asked_bytes)
@@ -180,20 +166,19 @@ class _Scene:
 
 
 class _Load:
-    """Both producers, which write within a `with` block, and the use of CPU time and memory by
-    the brokers."""
+    """Both producers, and the use of CPU time and memory by the brokers."""
 
     def __init__(self, ours: Server) -> None:
         self._ours = ours
-        self._lines = PacedLines(ours.bootstrap, LIVE, LINES_PER_S)
-        self._writes = PacedLines(ours.bootstrap, COPIED, WRITES_PER_S, NO_RETRY)
+        self.lines = PacedLines(ours.bootstrap, LIVE, LINES_PER_S)
+        self.writes = PacedLines(ours.bootstrap, COPIED, WRITES_PER_S, NO_RETRY)
         self._pss_mib = 0.0
         self._began_s = self._began_cpu_s = 0.0
         self.ended_s = 0.0
         self.lines_total = self.writes_total = 0
 
     def begin(self) -> None:
-        """Begin the phase. It began when the block was entered unless this method is called."""
+        """Begin the phase, or begin it again."""
         self._began_s, self._began_cpu_s = time.perf_counter(), self._ours.cpu_s
 
     def note_memory(self) -> None:
@@ -205,7 +190,7 @@ class _Load:
         acknowledged."""
         self.ended_s, cpu_s = time.perf_counter(), self._ours.cpu_s - self._began_cpu_s
         self.note_memory()
-        lines, writes = self._lines.finish(), self._writes.finish()
+        lines, writes = self.lines.finish(), self.writes.finish()
         self.lines_total, self.writes_total = len(lines), len(writes)
         return Phase(
             name,
@@ -216,21 +201,15 @@ class _Load:
             self._pss_mib,
         )
 
-    def __enter__(self) -> Self:
-        self._lines.__enter__()
-        self._writes.__enter__()
-        time.sleep(WARM_UP_S)
-        self.begin()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._writes.__exit__(kind, error, traceback)
-        self._lines.__exit__(kind, error, traceback)
+@contextmanager
+def _loaded(ours: Server) -> Iterator[_Load]:
+    """Let both producers write within the block, whose phase begins after a warm-up."""
+    load = _Load(ours)
+    with load.lines, load.writes:
+        time.sleep(WARM_UP_S)
+        load.begin()
+        yield load
 
 
 async def _targets(cluster: Cluster) -> Targets:

@@ -118,7 +118,7 @@ def _remarks_on_old_disk(
     number = state.node_id
     if state.is_in_service or state.vote is None:
         return []
-    up = "docker compose up -d" if context.in_containers() else "./millrace up"
+    up = context.home().up
     if elsewhere is not None:
         remedy = f"start {elsewhere} again, and type `{up}` there"
     elif _is_other_container(number, bootstrap):

@@ -31,6 +31,7 @@ from appliance.cli.reassign_throttle import (
     rate_text,
     remove_throttle,
 )
+from appliance.config.containers import RECREATE
 from appliance.config.replication import REPLICAS
 from appliance.mill.parts import BROKER_PREFIX, broker_ids
 from appliance.operate import lifecycle
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from appliance.kafka.growth_plan import GrowthState
     from appliance.kafka.replica_copies import DiskUse
     from protocol.client.cluster import Cluster
-
-RECREATE = "docker compose up -d --wait --force-recreate"
-"""The compose command after which every container runs with the present file."""
 
 app = group_of_commands("The cluster as a whole.")
 

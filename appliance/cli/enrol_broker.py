@@ -87,11 +87,8 @@ def _what_to_do(mill: "Mill", file: "BrokerFile", said: str, *, has_cluster: boo
     host, name = (mill.config.cluster.hosts or {})[number], f"broker-{number}.join"
     lines = [
         f"{said}, for one host: copy it to {host} and type there",
-        *(
-            (f"  {mill.home.reads('join', name)}", "  docker compose up -d")
-            if mill.placement.in_containers
-            else (f"  millrace join {name}", "  ./millrace up")
-        ),
+        f"  {mill.home.reads('join', name)}",
+        f"  {mill.home.up}",
         "then delete it on both hosts: it has the key of the broker. If two hosts use it, the"
         " cluster accepts only one of them at a time as the broker",
     ]
@@ -133,9 +130,9 @@ def hosts_for(mill: "Mill", number: int) -> dict[int, str]:
         raise CommandError(f"found broker {number}, expected one of {known}", Exit.USAGE)
     refuse_without_authority(mill)
     if number == main:
-        up = "docker compose up -d" if mill.placement.in_containers else "./millrace up"
         raise CommandError(
-            f"broker {number} runs on the main host, which has its files: type `{up}` there",
+            f"broker {number} runs on the main host, which has its files: type `{mill.home.up}`"
+            " there",
             Exit.USAGE,
         )
     return hosts

@@ -63,7 +63,7 @@ def join_as_broker(text: str, file: str, *, check: bool, as_json: bool) -> None:
     if config.network.tls.certificate is not None:
         words.append(f"copy the files of network.tls into {home.folder}")
     words.append("then type")
-    words.append(f"  {'docker compose up -d' if context.in_containers() else './millrace up'}")
+    words.append(f"  {home.up}")
     data = {
         "broker": leaf.broker,
         "cluster_id": leaf.cluster_id,

@@ -181,14 +181,11 @@ def how_to_start(broker: int, host: str, remark: str) -> str:
     config = context.mill_as_it_runs().config
     main = (config.cluster.hosts or {})[main_broker(config)]
     home, file = context.home(), f"broker-{broker}.join"
-    down, up = ("./millrace down", "./millrace up")
-    if context.in_containers():
-        down, up = ("docker compose down", "docker compose up -d")
     return (
         f"on {main}: `{home.writes(f'enrol broker {broker}', file)}`, and copy the file to {host},"
         f" {remark}\n"
-        f"on {host}: `{down}` if the mill runs there, then `{home.reads('join', file)}` and"
-        f" `{up}`\n{waits_text(broker)}"
+        f"on {host}: `{home.down}` if the mill runs there, then `{home.reads('join', file)}` and"
+        f" `{home.up}`\n{waits_text(broker)}"
     )
 
 

@@ -116,7 +116,7 @@ def _print_hosts(rows: list[dict[str, Any]]) -> None:
         return
     table = [[f"broker-{row['broker']}", row["host"], row["state"]] for row in rows]
     print_table(["BROKER", "HOST", "STATE"], table)
-    up = "docker compose up -d" if context.in_containers() else "./millrace up"
+    up = context.home().up
     for row in rows:
         if row["is_away"]:
             say(

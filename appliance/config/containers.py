@@ -12,6 +12,8 @@ LOOPBACK_ONLY = "loopback"
 """The only value of the variable. The files `docker-compose.open*.yml` and
 `docker-compose.hosts.yml` set others beside it."""
 
+RECREATE = "docker compose up -d --wait --force-recreate"
+"""The command after which every container runs with the present configuration file."""
 
 HOST_VARIABLE = "MILLRACE_PUBLISHED_HOST"
 """The variable with the profiles of compose. One of them names the broker of this host, if the

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Sequence
 
+from appliance.config.containers import RECREATE
 from appliance.errors import reason_of
 from appliance.healthz import ask
 from appliance.mill.parts import BROKER_PREFIX, Part, broker_names
@@ -60,9 +61,9 @@ async def _serve(mill: Mill, name: str, port: int) -> None:
     is_broker = name.startswith(BROKER_PREFIX)
     logger.info(
         "the configuration has no part %s, so this container does nothing; if you add the "
-        "part, run `docker compose %s`",
+        "part, run `%s`",
         name,
-        "up -d --wait --force-recreate" if is_broker else f"restart {name}",
+        RECREATE if is_broker else f"docker compose restart {name}",
     )
     marking = asyncio.create_task(_mark_newcomer(mill, name)) if is_broker else None
     await ended.wait()

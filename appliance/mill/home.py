@@ -111,6 +111,16 @@ class Home:
         beside = self.code / ".cache" / "jars"
         return beside if beside.exists() else self.folder / ".cache" / "jars"
 
+    @property
+    def up(self) -> str:
+        """The command line that starts the mill."""
+        return "docker compose up -d" if self.in_containers else "./millrace up"
+
+    @property
+    def down(self) -> str:
+        """The command line that stops the mill."""
+        return "docker compose down" if self.in_containers else "./millrace down"
+
     def writes(self, words: str, file: str) -> str:
         """Return the command line for a command that writes a secret file for another host. In
         containers only `init` has the secrets of all parts, and it prints the file."""

@@ -1,4 +1,4 @@
-"""Notes how long ago other brokers have registered, if they did so while this process ran.
+"""Notes how long ago other brokers registered, if they did so while this process ran.
 
 This module is pure. The metadata log has no times of registrations. But a broker epoch is the
 offset of a registration, so a broker with a greater epoch than this process registered after it,

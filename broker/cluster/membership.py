@@ -49,7 +49,7 @@ STOP_HEARTBEAT_MS = 200
 """The heartbeat interval of a broker that waits for permission to stop."""
 
 STOP_PATIENCE_MS = 3_000
-"""The time without an answer of the controller after which a broker stops without permission."""
+"""The longest time for which a broker that wants to stop waits for an answer of the controller."""
 
 READ_LEASE_MS = SESSION_TIMEOUT_MS // 2
 """The time after the sending of an answered heartbeat in which the broker may answer reads."""

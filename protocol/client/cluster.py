@@ -118,8 +118,8 @@ class Cluster:
 
     @property
     def refusal(self) -> EntryRefused | None:
-        """The reason why a broker refused the last login, or was not trusted; None if there is an
-        open connection."""
+        """The reason why a broker refused the last login, or was not trusted; None if a connection
+        is open, or if there is no such reason."""
         return refusal_of([*self._links.values(), *self._bootstrap])
 
     # --- metadata -----------------------------------------------------------------------------

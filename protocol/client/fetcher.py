@@ -74,7 +74,7 @@ class Fetcher:
     # --- assignment ---------------------------------------------------------------------------
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions, from these offsets (-2: the first, -1: the log end)."""
+        """Read exactly these partitions, from these offsets or an end of the log (-2, -1)."""
         self._readings = {tp: self._new_reading(offset) for tp, offset in offsets.items()}
 
     def add(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -164,7 +164,8 @@ class NodeLink:
 
 
 def refusal_of(links: Collection[NodeLink]) -> EntryRefused | None:
-    """Return why a broker refused the last attempt; None if one of the links is connected."""
+    """Return why a broker refused the last attempt to connect; None if one of the links is
+    connected, or if no broker has refused one."""
     if any(one.ready is not None for one in links):
         return None
     return next((one.refusal for one in links if one.refusal is not None), None)

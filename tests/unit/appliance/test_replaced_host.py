@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,8 @@ def test_a_container_warns_of_a_disk_that_it_does_not_see(
     state = with_cluster(None, 10, lambda asked: look(asked, 3))
     warned = broker_disk._remarks_on_old_disk
     assert warned(state, None, None) == [], "without containers the folder is looked at"
+    home = replace(context.home(), in_containers=True)
+    monkeypatch.setattr(context, "home", lambda: home)
     monkeypatch.setattr(context, "in_containers", lambda: True)
     assert warned(state, None, None)[0].endswith("type `docker compose up -d broker-3`")
     there = warned(state, HOSTS[3], None)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.catch_up import LINES_MIN, Line
+from bench.catch_up import LINES_MIN, Line, between
 from bench.librdkafka import Lost
 from bench.measurement import Measurement, Run
 from bench.move_figures import (
@@ -12,7 +12,6 @@ from bench.move_figures import (
     EtaSample,
     Phase,
     acknowledgement_figures,
-    between,
     copy_figures,
     eta_figures,
 )
