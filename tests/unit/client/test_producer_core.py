@@ -233,7 +233,7 @@ def test_a_lost_connection_repeats_everything_one_by_one() -> None:
 
 
 def test_no_sixth_batch_pushes_an_unanswered_one_out_of_the_leader_s_memory() -> None:
-    """The leader remembers only the last five batches. The first batch got no response from the
+    """Kafka remembers only the last five batches. The first batch got no response from the
     former leader, so a sixth batch must wait until it has one."""
     core = a_confirmed_core()
     batches = [put_alone(core, b"%d" % index) for index in range(7)]
