@@ -62,7 +62,11 @@ class DialledLink(SocketLink):
         self._task.add_done_callback(self._dialled)
 
     async def _dial(self, names: Names, asks_resolver: bool) -> None:
-        found = await names.find(self.address.host, asks_resolver=asks_resolver)
+        try:
+            found = await names.find(self.address.host, asks_resolver=asks_resolver)
+        except OSError as error:
+            self.loop.call_soon(self.report_end, *_told_by(error))
+            return
         if not found:
             if asks_resolver:
                 self.refusals.unresolved(self.node_id, self.address)

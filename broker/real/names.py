@@ -52,20 +52,31 @@ class Names:
         self._loop = loop
         self._resolve = resolve
         self._known: dict[str, Sequence[ResolvedAddress]] = {}
-        self._lookups: dict[str, asyncio.Future[None]] = {}
+        self._lookups: dict[str, asyncio.Future[Exception | None]] = {}
 
     async def find(self, host: str, *, asks_resolver: bool) -> Sequence[ResolvedAddress]:
-        """Return the addresses of a host name or of a literal address; empty if unknown."""
+        """Return the addresses of a host name or of a literal address; empty if unknown.
+
+        Raises OSError if this machine could not ask, for example without a free descriptor, and no
+        earlier answer is cached.
+        """
         if literal := _literal(host):
             return literal
         if asks_resolver:
             wait_s = WAIT_S_MAX if host in self._known else FIRST_WAIT_S_MAX
-            await asyncio.wait([self.look_up(host)], timeout=wait_s)
+            lookup = self.look_up(host)
+            await asyncio.wait([lookup], timeout=wait_s)
+            error = lookup.result() if lookup.done() else None
+            if error is not None and host not in self._known:
+                raise error
         return self._known.get(host, ())
 
-    def look_up(self, host: str) -> asyncio.Future[None]:
-        """Resolve a name, or join the lookup in progress. The future always ends, without an
-        error."""
+    def look_up(self, host: str) -> asyncio.Future[Exception | None]:
+        """Resolve a name, or join the lookup in progress.
+
+        The future always ends without an exception. Its result is the error if this machine could
+        not ask the resolver; an answer that the name is unknown is no error.
+        """
         lookup = self._lookups.get(host)
         if lookup is not None:
             return lookup
@@ -73,26 +84,31 @@ class Names:
         # Each lookup has its own thread, because a slow name must not delay another one.
         worker = Worker(self._loop, "resolver")
 
-        def over() -> None:
+        def over(error: Exception | None = None) -> None:
             del self._lookups[host]
             worker.stop(0)
             if not lookup.done():
-                lookup.set_result(None)
+                is_unable = isinstance(error, OSError) and not isinstance(error, socket.gaierror)
+                lookup.set_result(error if is_unable else None)
 
         def done(found: Sequence[ResolvedAddress]) -> None:
             self._remember(host, found)
             over()
 
-        worker.run(lambda: self._ask(host), done, lambda error: over())
+        worker.run(lambda: self._ask(host), done, over)
         return lookup
 
     def _ask(self, host: str) -> Sequence[ResolvedAddress]:
-        """Ask the resolver, in the thread. Raises OSError."""
+        """Ask the resolver, in the thread.
+
+        Raises socket.gaierror if the name is unknown, OSError if this machine could not ask.
+        """
         try:
             answer = self._resolve(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
         except UnicodeError as error:
             # The name is invalid. For example, it has a label of more than 63 characters.
-            raise OSError(f"{host!r} is not a valid host name: {error}") from error
+            text = f"{host!r} is not a valid host name: {error}"
+            raise socket.gaierror(socket.EAI_NONAME, text) from error
         return [ResolvedAddress(family, sockaddr) for family, _, _, _, sockaddr in answer]
 
     def _remember(self, host: str, found: Sequence[ResolvedAddress]) -> None:
@@ -104,6 +120,14 @@ class Names:
 
 def _literal(host: str) -> Sequence[ResolvedAddress]:
     """Return the address if the host is a literal address, else an empty sequence."""
+    for family, ending in ((socket.AF_INET, ()), (socket.AF_INET6, (0, 0))):
+        try:
+            socket.inet_pton(family, host)
+        except (OSError, UnicodeError):
+            continue
+        return [ResolvedAddress(family, (host, 0, *ending))]
+    # Only getaddrinfo knows IPv6 addresses with a zone, such as fe80::1%eth0, and the short forms
+    # of IPv4, such as 127.1. It needs a free descriptor even for them.
     try:
         answer = socket.getaddrinfo(
             host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

@@ -10,7 +10,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """Allow this process only `count` further file descriptors. Open descriptors stay open."""
+    """Allow this process only `count` further file descriptors. Open descriptors stay open.
+
+    Use it in a process of its own (tests.harness.own_process), because a descriptor that a thread
+    or object of another test closes meanwhile is free as well.
+    """
     taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(count)]
     # The kernel gives the lowest free descriptors, so all below the highest of these are in use.
     highest = max(taken, default=-1)

@@ -13,6 +13,7 @@ from broker.storage.folder_jobs import DAMAGED_SUFFIX
 from broker.storage.log_manager import LogManager
 from broker.storage.segments import WARM_SEGMENTS_MAX
 from tests.harness.descriptors import descriptors_left
+from tests.harness.own_process import in_own_process
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, TP, Node, batch, values_of
 
 OPENING = ("open", "read")
@@ -45,13 +46,17 @@ def test_only_what_cannot_be_tried_again_is_final(
     assert DiskError("f", operation, number).is_final is is_final
 
 
-def test_a_folder_that_could_not_be_opened_has_not_failed_to_be_synced(tmp_path: Path) -> None:
+def sync_without_descriptors(folder: str) -> None:
     disk = OsDisk()
     with descriptors_left(0), pytest.raises(DiskError) as refused:
-        disk.sync_folder(str(tmp_path))
+        disk.sync_folder(folder)
     assert refused.value.is_short
     assert not refused.value.is_final
-    disk.sync_folder(str(tmp_path))
+    disk.sync_folder(folder)
+
+
+def test_a_folder_that_could_not_be_opened_has_not_failed_to_be_synced(tmp_path: Path) -> None:
+    in_own_process(sync_without_descriptors, str(tmp_path))
 
 
 def test_a_start_takes_no_log_for_damaged_that_it_could_not_open() -> None:
