@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.metrics.warnings import IN_WINDOW_MAX, WINDOW_MS, Warnings
+from broker.metrics.warnings import IN_WINDOW_MAX, REASONS_MAX, WINDOW_MS, Warnings
 from broker.sessions.session import Session
 from tests.sim.world import SimWorld
 from tests.unit.broker.rig import Rig
@@ -63,6 +63,31 @@ def test_a_kind_has_its_share_of_a_minute_and_the_rest_is_counted(
         "odd",
     ]
     assert left_out(caplog) == [{"kind": "odd", "count": 1}]
+
+
+def test_a_client_in_a_loop_does_not_hide_the_reasons_of_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warnings = Warnings(SimWorld(1, 0, 1_000).clock)
+    for _ in range(IN_WINDOW_MAX + 5):
+        warnings.warn(logger, "closed", reason="no login")
+    for _ in range(2):
+        warnings.warn(logger, "closed", reason="the password was changed")
+    assert [vars(one)["mill_fields"]["reason"] for one in caplog.records] == [
+        *["no login"] * IN_WINDOW_MAX,
+        "the password was changed",
+    ]
+    assert warnings.left_out_count == 6
+
+
+def test_a_client_with_ever_new_reasons_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warnings = Warnings(SimWorld(1, 0, 1_000).clock)
+    for number in range(REASONS_MAX + 100):
+        warnings.warn(logger, "closed", reason=f"a frame of {number} bytes")
+    assert len(caplog.records) == REASONS_MAX
+    assert warnings.left_out_count == 100
 
 
 def test_a_client_that_is_refused_in_a_circle_does_not_fill_the_log(
