@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from appliance.backup import plan
@@ -39,10 +40,12 @@ def no_progress(done: int, of: int) -> None:
 class Copier:
     """Copies one data folder into another in several rounds."""
 
-    def __init__(self, source: Path, target: Path, *, with_redis: bool) -> None:
+    def __init__(
+        self, source: Path, target: Path, *, with_redis: bool, with_brokers: bool = True
+    ) -> None:
         self._source = source
         self._target = target
-        self._with_redis = with_redis
+        self._belongs = partial(plan.belongs, with_redis=with_redis, with_brokers=with_brokers)
         self._copied: dict[str, CopiedFile] = {}
         self.folders: dict[str, int] = {}
         """The mode of every folder that existed in the last round, by path."""
@@ -100,7 +103,7 @@ class Copier:
                 continue
             for entry in entries:
                 path = f"{folder}/{entry.name}" if folder else entry.name
-                if not plan.belongs(path, with_redis=self._with_redis):
+                if not self._belongs(path):
                     continue
                 try:
                     # A part's data folder can be a symbolic link to another disk, so follow links

@@ -13,8 +13,10 @@ from typing import Any
 from appliance.errors import Failure
 
 FILE_NAME = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 """The version of the backup folder's layout. A reader must refuse a later version."""
+FORMAT_OF_WHOLE_MILL = 1
+"""The format of a backup that has everything, which earlier versions can restore too."""
 
 
 class BadBackup(Failure):
@@ -52,6 +54,9 @@ class Manifest:
     rows: int
     folders: tuple[StoredFolder, ...]
     files: tuple[StoredFile, ...]
+    main_broker: int | None = None
+    """The broker of the main host, if the brokers are on several hosts. The backup then has what
+    only the main host has. The brokers on the other hosts have the logs."""
 
     @property
     def size_bytes(self) -> int:
@@ -61,7 +66,11 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """Return the text of the manifest file."""
-    content = {"format": FORMAT, **asdict(manifest)}
+    is_whole = manifest.main_broker is None
+    content = {"format": FORMAT_OF_WHOLE_MILL if is_whole else FORMAT, **asdict(manifest)}
+    if is_whole:
+        # Earlier versions do not know this field.
+        del content["main_broker"]
     content["sha256"] = _checksum(content)
     return json.dumps(content, indent=1).encode() + b"\n"
 

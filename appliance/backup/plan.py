@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from appliance.mill.moved_folder import LEFTOVERS
+from appliance.mill.parts import BROKER_PREFIX
 
 LOG = ".log"
 
@@ -45,6 +46,9 @@ REDIS = "redis"
 
 LEFT_OUT_NAMES = frozenset({".lock", ".reserve", "collector.lock", "lock"})
 """The names of files that are left out: lock files, and files that only reserve space."""
+
+CHECKPOINT = "stream/checkpoint"
+"""The folder of Spark's checkpoint, and the beginning of the name of one that was given up."""
 
 HISTORY = "monitor/history.db"
 """The monitor's history. Any part of this file can change, and it can be large."""
@@ -111,9 +115,14 @@ class Remove:
 Step = Copy | Extend | Remove
 
 
-def belongs(path: str, *, with_redis: bool) -> bool:
-    """Return whether this path below the data folder is part of a backup."""
+def belongs(path: str, *, with_redis: bool, with_brokers: bool = True) -> bool:
+    """Return whether this path below the data folder is part of a backup.
+
+    Without brokers, the stream's checkpoint is left out too. Its ledger says where it continues.
+    """
     pieces = path.split("/")
+    if not with_brokers and (pieces[0].startswith(BROKER_PREFIX) or path.startswith(CHECKPOINT)):
+        return False
     if pieces[-1] in LEFT_OUT_NAMES or (pieces[0] == REDIS and not with_redis):
         return False
     if pieces[0].endswith(LEFTOVERS):

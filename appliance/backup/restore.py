@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
 from appliance.backup import manifest as manifests
 from appliance.backup import tables
@@ -33,26 +34,53 @@ class RestoreFailed(Failure):
     """Raised when nothing was restored. The text says why. No files are left behind."""
 
 
-def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
+class MainHost(Protocol):
+    """What a restore of the main host does beside that of the files. `main_host_restore` has it."""
+
+    def check(self, mill: Mill, found: Manifest, backup: Path) -> None: ...
+
+    def complete_files(self, staged: Mill) -> None: ...
+
+    def complete_counts(self, connection: Any) -> None: ...
+
+    def write_config(self) -> None: ...
+
+
+def restore(
+    mill: Mill, backup: Path, target: Path, report: Report, main_host: MainHost | None = None
+) -> Manifest:
     """Restore the backup into `target`, which must not exist or must be empty.
 
-    Raises BadBackup, RestoreFailed and other Failures. After an error nothing has changed.
+    `main_host` is needed for a backup of the main host of a mill on several hosts, and only for
+    that. Raises BadBackup, RestoreFailed and other Failures. After an error nothing has changed.
     """
     found = read_manifest(backup)
-    refuse_unfit(mill, found, target)
+    assert (found.main_broker is None) == (main_host is None), "the caller knows the backup"
+    refuse_target(mill, target)
+    if main_host is None:
+        refuse_unfit(mill, found)
+    refuse_other_sinks(mill, found)
     verify(backup, found, report)
+    if main_host is not None:
+        main_host.check(mill, found, backup)
     with _staging(target) as (staging, lock):
         _copy(backup, found, staging, report)
         for path in (staging / DATA).glob(f"broker-*/{RUNNING}"):
             renew_boot_id(path)
+        at_staging = replace(mill, home=replace(mill.home, folder=staging))
+        if main_host is not None:
+            main_host.complete_files(at_staging)
         if _has_tables(found):
             report("database", 0, 0)
-            at_staging = replace(mill, home=replace(mill.home, folder=staging))
             with (
                 database_server(at_staging, holds=lock) as server,
                 (backup / SQL).open(encoding="utf-8", newline="\n") as lines,
             ):
                 tables.run(server, lines)
+                if main_host is not None:
+                    main_host.complete_counts(server)
+        if main_host is not None:
+            main_host.write_config()
     return found
 
 
@@ -68,13 +96,23 @@ def read_manifest(backup: Path) -> Manifest:
         ) from error
 
 
-def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
-    """Raise RestoreFailed if the target is in use, or the configuration belongs to another mill."""
+def refuse_target(mill: Mill, target: Path) -> None:
+    """Raise RestoreFailed if the target is in use."""
     if target == mill.home.data and lifecycle.is_running(mill.home):
         raise RestoreFailed(f"the mill in {mill.home.folder} runs; `./millrace down` stops it")
     if target.exists() and (not target.is_dir() or _holds_anything(target)):
         raise RestoreFailed(
             f"{target} is not empty; move it away first, because restore never overwrites"
+        )
+
+
+def refuse_unfit(mill: Mill, found: Manifest) -> None:
+    """Raise RestoreFailed if the configuration is that of a mill with other brokers."""
+    if mill.config.cluster.hosts is not None:
+        raise RestoreFailed(
+            "the backup is of a mill whose brokers are on one machine, and cluster.hosts in"
+            f" {mill.home.config_file} names a host for each broker: remove cluster.hosts, or use a"
+            " backup of the main host"
         )
     configured = len(broker_names(mill.config))
     if configured != found.brokers:
@@ -89,6 +127,10 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
             f"the backup has the data of {names}, but cluster.brokers in {mill.home.config_file} "
             f"has {absent[0]}: write the brokers of the backup there"
         )
+
+
+def refuse_other_sinks(mill: Mill, found: Manifest) -> None:
+    """Raise RestoreFailed if only one of the configuration and the backup has MySQL."""
     if bundles_mysql(mill.config) != _has_tables(found):
         backed, file = "has tables of the bundled MySQL", "has no bundled MySQL"
         if not _has_tables(found):

@@ -32,7 +32,14 @@ from appliance.machine.files import PRIVATE, sync_folder, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import read_secret
 from appliance.mill.moved_folder import refuse_absent
-from appliance.mill.parts import broker_names, bundles_mysql
+from appliance.mill.parts import (
+    BROKER_PREFIX,
+    broker_names,
+    bundles_mysql,
+    bundles_redis,
+    has_other_parts,
+    main_broker,
+)
 from appliance.mill.settings import Mill, sinks_settings
 from appliance.mill.sinks import SINK_USER
 from appliance.operate import lifecycle
@@ -95,6 +102,36 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
     """Raise BackupFailed if no consistent copy of the mill is possible, or the target is in use.
     Raise MoveFault if the data of a broker are not where the mill looks for them."""
     config, data = mill.config, mill.home.data
+    if config.cluster.hosts is None:
+        _refuse_servers(mill)
+    elif not has_other_parts(config, mill.placement):
+        main = config.cluster.hosts[main_broker(config)]
+        raise BackupFailed(
+            f"a backup is made on the main host, {main}, because it alone has the counts and the"
+            " key of the CA: type this command there"
+        )
+    elif config.sinks.mysql is None and bundles_redis(config):
+        raise BackupFailed(
+            "without sinks.mysql all counts are in the mill's own Redis, and a backup of the main"
+            " host needs them in MySQL: add sinks.mysql before the first start of a mill"
+        )
+    if not data.is_dir():
+        raise BackupFailed(f"there is no mill in {mill.home.folder}: {data} is missing")
+    for name in broker_names(config) if config.cluster.hosts is None else ():
+        refuse_absent(mill.home.part_data(name))
+    place, kept = target.resolve(), data.resolve()
+    if place.is_relative_to(kept) or kept.is_relative_to(place):
+        raise BackupFailed(
+            f"the backup cannot be written to {target}, because one of this folder and {data} is "
+            "inside the other: choose another folder"
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BackupFailed(f"{target} already has files: choose a new folder, or an empty one")
+
+
+def _refuse_servers(mill: Mill) -> None:
+    """Raise BackupFailed if a mill on one machine uses servers that the backup cannot copy."""
+    config = mill.config
     if config.cluster.bootstrap_servers is not None:
         raise BackupFailed(
             "cluster.bootstrap_servers names a cluster of your own, which cannot be copied at the"
@@ -112,18 +149,6 @@ def refuse_unfit(mill: Mill, target: Path) -> None:
             "sinks.redis names a server of your own and is the only sink, so a backup would have"
             " no counts; stop the mill, and back up the server and data/ with tools of your own"
         )
-    if not data.is_dir():
-        raise BackupFailed(f"there is no mill in {mill.home.folder}: {data} is missing")
-    for name in broker_names(config):
-        refuse_absent(mill.home.part_data(name))
-    place, kept = target.resolve(), data.resolve()
-    if place.is_relative_to(kept) or kept.is_relative_to(place):
-        raise BackupFailed(
-            f"the backup cannot be written to {target}, because one of this folder and {data} is "
-            "inside the other: choose another folder"
-        )
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise BackupFailed(f"{target} already has files: choose a new folder, or an empty one")
 
 
 @contextmanager
@@ -161,8 +186,15 @@ class _BackupRun:
         self._mill = mill
         self._draft = draft
         self._report = report
-        self._has_mysql = mill.config.sinks.mysql is not None
-        self._copier = Copier(mill.home.data, draft / DATA, with_redis=not self._has_mysql)
+        config = mill.config
+        self._main_broker = None if config.cluster.hosts is None else main_broker(config)
+        self._has_mysql = bundles_mysql(config)
+        self._copier = Copier(
+            mill.home.data,
+            draft / DATA,
+            with_redis=config.sinks.mysql is None,
+            with_brokers=self._main_broker is None,
+        )
         self._made_at_ms = 0
         self._rows = 0
 
@@ -179,15 +211,17 @@ class _BackupRun:
         shutil.copyfile(home.config_file, self._draft / CONFIG)
         (self._draft / CONFIG).chmod(PRIVATE)
         names = broker_names(self._mill.config)
+        own = names[0] if self._main_broker is None else f"{BROKER_PREFIX}{self._main_broker}"
         found = Manifest(
             version=VERSION,
             made_at_ms=self._made_at_ms,
             paused_ms=pause.length_ms,
-            cluster_id=read_secret(home, f"{names[0]}/cluster_id"),
+            cluster_id=read_secret(home, f"{own}/cluster_id"),
             brokers=len(names),
             rows=self._rows,
             folders=tuple(StoredFolder(*one) for one in self._copier.folders.items()),
             files=tuple(self._stored()),
+            main_broker=self._main_broker,
         )
         return TakenBackup(found, left_out)
 
@@ -214,8 +248,10 @@ class _BackupRun:
             names = [entry["part"] for entry in lifecycle.snapshot(home)["parts"]]
             # If the mill has MySQL, Redis is not in the backup, because it is filled from MySQL.
             # MySQL keeps running and takes its snapshot while the other parts are paused.
-            still = [name for name in names if name not in ("mysql", "redis")]
-            if not self._has_mysql:
+            # On several hosts the broker's log is not copied either, so clients need not wait.
+            going_on = {"mysql", "redis", f"{BROKER_PREFIX}{self._main_broker}"}
+            still = [name for name in names if name not in going_on]
+            if self._main_broker is None and not self._has_mysql:
                 still.append("redis")
             try:
                 with paused(home, still) as pause:

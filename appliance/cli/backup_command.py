@@ -15,7 +15,7 @@ import typer
 
 from appliance.cli import context
 from appliance.operate import lifecycle
-from appliance.output import print_json, say, size_text, utc_text
+from appliance.output import CommandError, Exit, print_json, say, size_text, utc_text
 
 if TYPE_CHECKING:
     from appliance.backup.manifest import Manifest
@@ -37,12 +37,10 @@ def backup(
 
     The backup has broker logs, file positions, counts, ids and secrets (mode 0600). All parts pause
     for some tens of milliseconds. `restore` makes a mill from the copy that continues exactly from
-    that moment.
+    that moment. With brokers on several hosts it has what only the main host has.
     """
     from appliance.backup.take import take
-    from appliance.cli.other_hosts import refuse_on_hosts
 
-    refuse_on_hosts("backup")
     began = time.monotonic()
     with _progress() as report:
         taken = take(_as_it_runs(), folder.absolute(), report)
@@ -56,6 +54,8 @@ def backup(
         f"{folder}: {_words(found)}; the mill was paused for {found.paused_ms} ms"
         f" ({time.monotonic() - began:.1f} s)"
     )
+    if found.main_broker is not None:
+        say("it has what only the main host has; the logs are on the brokers of the other hosts")
 
 
 def restore(
@@ -64,23 +64,44 @@ def restore(
         Path | None,
         typer.Option("--data", help="The data folder to make; default: the mill's own."),
     ] = None,
+    skip_lost: Annotated[
+        bool,
+        typer.Option(
+            "--skip-lost", help="Several hosts: leave out lines that no broker has any more."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a data folder from a backup, where there is none; it never overwrites anything.
 
     Every checksum is compared first. `up` then continues: what was counted is not counted again,
-    and lines that have been added to the watched files since then are read once.
+    and lines that have been added to the watched files since then are read once. A backup of the
+    main host is restored on a new machine, beside the brokers on the other hosts.
     """
+    from appliance.backup.main_host_restore import MainHostRestore, mill_of_main_host
+    from appliance.backup.restore import read_manifest
     from appliance.backup.restore import restore as make
     from appliance.backup.take import CONFIG
-    from appliance.cli.other_hosts import refuse_on_hosts
 
-    refuse_on_hosts("restore")
-    mill, _ = context.load_mill()
+    broker = read_manifest(folder.absolute()).main_broker
+    main_host = None
+    if broker is None:
+        if skip_lost:
+            raise CommandError(
+                "--skip-lost is for a backup of the main host of a mill on several hosts, and this"
+                " backup has the brokers' logs: leave the option out",
+                Exit.USAGE,
+            )
+        mill, _ = context.load_mill()
+    else:
+        mill, config = mill_of_main_host(context.home(), broker, folder.absolute())
+        main_host = MainHostRestore(broker, config, skip_lost=skip_lost)
     target = mill.home.data if data is None else data.absolute()
     began = time.monotonic()
     with _progress() as report:
-        found = make(mill, folder.absolute(), target, report)
+        found = make(mill, folder.absolute(), target, report, main_host)
+    if main_host is not None and main_host.lost_text:
+        say(f"millrace: not counted, because no broker has these lines: {main_host.lost_text}")
     if as_json:
         print_json("restore/1", _row(found, target))
         return
@@ -88,8 +109,29 @@ def restore(
         f"{target}: {_words(found)}, as of {utc_text(found.made_at_ms)}"
         f" ({time.monotonic() - began:.1f} s)"
     )
+    if main_host is not None:
+        _say_next(mill, written=main_host.writes_config)
+        return
     if (folder / CONFIG).read_bytes() != mill.home.config_file.read_bytes():
         say(f"the configuration of the backup is {folder / CONFIG}; the current one is unchanged")
+
+
+def _say_next(mill: "Mill", *, written: bool) -> None:
+    """Say what to do on a main host after its restore."""
+    from appliance.checks.hosts import own_name
+    from appliance.checks.startup import CheckLevel
+    from appliance.mill.parts import main_broker
+
+    own = main_broker(mill.config)
+    named = own_name((mill.config.cluster.hosts or {})[own], own)
+    if named.level is not CheckLevel.OK:
+        say(f"millrace: {named}")
+    if written:
+        say(f"{mill.home.config_file} is the configuration of the backup")
+    say(
+        f"broker {own} starts with an empty disk and copies from the other brokers. Type"
+        f" `{mill.home.up}`. The stream counts again what came after the backup"
+    )
 
 
 def _as_it_runs() -> "Mill":
@@ -114,6 +156,7 @@ def _row(found: "Manifest", folder: Path) -> dict[str, object]:
         "paused_ms": found.paused_ms,
         "cluster_id": found.cluster_id,
         "brokers": found.brokers,
+        "main_broker": found.main_broker,
         "rows": found.rows,
         "files": len(found.files),
         "size_bytes": found.size_bytes,

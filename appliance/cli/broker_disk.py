@@ -154,7 +154,14 @@ def _what_to_type(broker: int, host: str) -> str:
     """Return how the broker of another host is started with an empty disk."""
     if broker == main_broker(context.mill_as_it_runs().config):
         same = context.typed(f"broker replace-disk {broker}")
-        return f"on {host}: `{same}`\n{waits_text(broker)}"
+        text = f"on {host}: `{same}`"
+        if not context.in_containers():
+            text += (
+                " if only the disk was lost. If the host was lost, on the new machine with this"
+                " name: `./millrace restore FOLDER` with its last backup, and"
+                f" `{context.home().up}`"
+            )
+        return f"{text}\n{waits_text(broker)}"
     return how_to_start(broker, host, "which can be a new machine with this name")
 
 

@@ -14,12 +14,13 @@ from appliance.enrol.broker_file import SECTIONS, BrokerCertificate, BrokerFile
 from appliance.enrol.host_files import HostFiles
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
 from appliance.mill.certificates import TRUSTED, write_leaf
-from appliance.mill.home import CODE, Home
+from appliance.mill.home import Home
 from appliance.mill.hosts import HostRecord, of_this_host, read_record, write_record
 from appliance.mill.init import (
     ENTRY_PASSWORD,
     FOLDER_MODE,
     LOGIN_SECRET,
+    is_config_untouched,
     read_meta_properties,
 )
 from appliance.mill.parts import BROKER_PREFIX, Placement, main_broker
@@ -113,8 +114,7 @@ def is_config_present(home: Home, wanted: MillConfig) -> bool:
     containers this command cannot write the file, so CommandError is raised instead of False.
     """
     path = home.config_file
-    shipped = CODE / "configs" / "millrace.yaml"
-    if not path.exists() or (shipped.is_file() and path.read_bytes() == shipped.read_bytes()):
+    if is_config_untouched(home):
         if home.in_containers:
             # Compose mounts the folder read-only.
             raise CommandError(

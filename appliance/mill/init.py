@@ -118,6 +118,14 @@ def write_shipped_config(home: Home) -> bool:
     return create_once(home.config_file, shipped.read_bytes(), mode=PUBLIC)
 
 
+def is_config_untouched(home: Home) -> bool:
+    """Return True if the mill has no configuration file, or the shipped one without changes."""
+    path, shipped = home.config_file, CODE / "configs" / "millrace.yaml"
+    if not path.exists():
+        return True
+    return shipped.is_file() and path.read_bytes() == shipped.read_bytes()
+
+
 def read_secret(home: Home, name: str) -> str:
     """Read a secret or id by its path below `data/secrets`. Raises InitError when it is missing."""
     try:

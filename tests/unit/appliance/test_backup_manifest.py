@@ -35,6 +35,15 @@ def test_what_is_written_is_read() -> None:
     assert MANIFEST.size_bytes == 37
 
 
+def test_an_earlier_version_can_restore_a_whole_mill_and_refuses_a_main_host() -> None:
+    whole = json.loads(encode(MANIFEST))
+    assert whole["format"] == 1
+    assert "main_broker" not in whole
+    of_host = replace(MANIFEST, main_broker=1)
+    assert json.loads(encode(of_host))["format"] == 2
+    assert decode(encode(of_host)) == of_host
+
+
 def test_no_flipped_bit_is_believed() -> None:
     whole = encode(MANIFEST)
     refused = 0
@@ -61,7 +70,7 @@ def test_one_of_a_later_format_says_which_version_can_read_it() -> None:
     content["format"] = FORMAT + 1
     content["what_we_do_not_know"] = True
     with pytest.raises(
-        BadBackup, match=r"of format 2, made by millrace 0\.9\.0; expected format 1"
+        BadBackup, match=r"of format 3, made by millrace 0\.9\.0; expected format 2"
     ):
         decode(json.dumps(content).encode())
 

@@ -53,6 +53,25 @@ def test_what_belongs_to_a_backup(path: str, is_kept: bool) -> None:
     assert belongs(path, with_redis=False) is is_kept
 
 
+@pytest.mark.parametrize(
+    ("path", "is_kept"),
+    [
+        ("broker-1", False),
+        ("broker-1/t-0/00000000000000000000.log", False),
+        ("stream/checkpoint/offsets/7", False),
+        ("stream/checkpoint.given-up/offsets/7", False),
+        ("stream/suspects.json", True),
+        ("collector/instance", True),
+        ("secrets/broker-1/key.pem", True),
+        ("secrets/ca/ca.key", True),
+        ("archive/logs.access/00000001.parquet", True),
+        ("mysql", False),
+    ],
+)
+def test_a_backup_of_the_main_host_has_no_logs_and_no_checkpoint(path: str, is_kept: bool) -> None:
+    assert belongs(path, with_redis=False, with_brokers=False) is is_kept
+
+
 def test_redis_belongs_to_it_where_it_is_the_only_sink() -> None:
     path = "redis/appendonlydir/appendonly.aof.1.incr.aof"
     assert belongs(path, with_redis=True)
