@@ -20,7 +20,11 @@ class HostedScene:
         self.mill = mill
         self.folder = folder
         self.written = 0
-        self._reading = Reading(mill.main)
+
+    @property
+    def _reading(self) -> Reading:
+        """The servers of the main host, which can have moved to another machine."""
+        return Reading(self.mill.main)
 
     def write(self, folder: Path | None = None) -> None:
         """Write a file with lines on the main host, or into a folder of another one."""
@@ -30,14 +34,14 @@ class HostedScene:
         self.written += PER_FILE
 
     def counted(self) -> int:
-        with self.mill.spaces.inside(1):
+        with self.mill.inside(1):
             return int(self._reading.redis("mill:requests_by_status:all").get("200", "0"))
 
     def is_exact(self) -> None:
         """Wait until every line is counted, and check that none is counted twice."""
         wait_until(lambda: self.counted() >= self.written, COUNTED_S, f"{self.written} lines")
         assert self.counted() == self.written
-        with self.mill.spaces.inside(1):
+        with self.mill.inside(1):
             rows = self._reading.mysql(
                 "SELECT SUM(value) FROM windows WHERE metric = 'requests_by_status' AND size_s = 0"
             )

@@ -159,6 +159,7 @@ PURE = {
         "stages",
     },
     "appliance": {
+        "backup/main_host",
         "backup/manifest",
         "backup/plan",
         "cli/top_view",
