@@ -48,7 +48,7 @@ LEFT_OUT_NAMES = frozenset({".lock", ".reserve", "collector.lock", "lock"})
 """The names of files that are left out: lock files, and files that only reserve space."""
 
 CHECKPOINT = "stream/checkpoint"
-"""The folder of Spark's checkpoint, and the beginning of the name of one that was given up."""
+"""The folder of Spark's checkpoint. A checkpoint that was given up has a longer name."""
 
 HISTORY = "monitor/history.db"
 """The monitor's history. Any part of this file can change, and it can be large."""
