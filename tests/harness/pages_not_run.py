@@ -27,6 +27,7 @@ GROWS = "restarts the mill with three brokers; tests/e2e/test_cluster_grows.py d
 JOINS = "needs another host; tests/e2e/test_a_host_joins.py lets a folder join"
 REPLACES = "needs three brokers; tests/e2e/test_cluster_grows.py replaces a disk"
 OPENS = "opens the machine; tests/e2e/test_open_mill.py opens one in a network namespace"
+HOSTS = "needs three hosts; tests/e2e/test_main_host_replaced.py has them in network namespaces"
 SEVERAL = "needs several brokers; tests/interop/test_reassign_live.py moves replicas"
 
 NOT_RUN = {
@@ -48,6 +49,7 @@ NOT_RUN = {
     "docs/howto/remove-a-broker.md ./millrace": FOUR,
     "docs/howto/replace-a-disk.md ./millrace": REPLACES,
     "docs/howto/replace-a-disk.md mv": REPLACES,
+    "docs/howto/three-hosts.md": HOSTS,
     "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",
     "docs/install.md pip install": INTERNET,
     "docs/security.md ./millrace user": "asks for a password; tests/interop/test_user_commands.py",
@@ -65,6 +67,7 @@ NOT_PASTED: dict[str, str] = {
     "docs/howto/grow.md": "needs two more brokers; tests/e2e/test_cluster_grows.py writes it",
     "docs/howto/existing-spark.md": "as docs/spark.md",
     "docs/howto/open-to-the-network.md": OPENS,
+    "docs/howto/three-hosts.md": HOSTS,
     "docs/proxy.md": "needs a proxy that logs people in; tests/unit/monitor/login has its headers",
     "docs/kafka.md": "names another cluster; tests/e2e/test_existing_kafka.py counts over one",
     "docs/spark.md": "names another machine; tests/crash/test_stream_cluster.py has a cluster",
