@@ -24,7 +24,6 @@ from appliance.backup.restore import RestoreFailed
 from appliance.backup.tables import DatabaseFailed
 from appliance.backup.take import CONFIG
 from appliance.config.load import load
-from appliance.errors import reason_of
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import is_config_untouched
@@ -62,15 +61,14 @@ class MainHostRestore:
         them, and CommandError if none answers."""
         hosts = mill.config.cluster.hosts or {}
         self._mill = mill
-        try:
-            entry = entry_to_others(mill, backup)
-            self._cluster = ask(entry, self._broker, mill.config.stream.topics)
-        except OSError as error:
-            raise RestoreFailed(
-                f"the brokers on the other hosts cannot be asked, because {error.filename} cannot"
-                f" be read: {reason_of(error)}. If network.tls names files of your own, copy them"
-                " to this machine first"
-            ) from error
+        tls = mill.config.network.tls
+        for path in filter(None, (tls.certificate, tls.key, tls.ca)):
+            if not (mill.home.folder / path).is_file():
+                raise RestoreFailed(
+                    f"{mill.home.folder / path} is missing, a file of yours that network.tls names:"
+                    " copy it to this machine, and type this command again"
+                )
+        self._cluster = ask(entry_to_others(mill, backup), self._broker, mill.config.stream.topics)
         name = hosts[self._broker]
         _refuse(
             refusals_of_cluster(self._broker, found.cluster_id, tuple(hosts), name, self._cluster)

@@ -256,6 +256,13 @@ def test_the_brokers_are_asked_with_the_password_in_the_backup(backup: Path) -> 
     assert security.ca == str(backup / "data" / "ca.pem")
 
 
+def test_certificates_of_the_operator_must_be_there(backup: Path) -> None:
+    own = FILE.replace("login: users}", "login: users, tls: {certificate: a.pem, key: a.key}}")
+    found = mill(backup.parent / "new", own)
+    with pytest.raises(RestoreFailed, match=r"a\.pem is missing, a file of yours"):
+        MainHostRestore(1, None, skip_lost=False).check(found, read_manifest(backup), backup)
+
+
 def test_a_backup_of_one_machine_is_no_main_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
