@@ -16,6 +16,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from protocol.messages.metadata import MetadataResponse
 from protocol.security.cluster_security import ClusterEntry
 from protocol.types import EARLIEST_TIMESTAMP, Uuid
 from protocol.wire.schema import Message
@@ -34,8 +35,8 @@ class LeftBrokers(FakeQuorum):
     def _answer(self, node_id: int, request: Received) -> Message:
         if request.api_key == ApiKey.LIST_OFFSETS:
             return self._offsets(request.message)
-        answer: Any = super()._answer(node_id, request)
-        if request.api_key == ApiKey.METADATA:
+        answer = super()._answer(node_id, request)
+        if isinstance(answer, MetadataResponse):
             answer.cluster_id = "ours"
         return answer
 
