@@ -9,7 +9,7 @@ import typer
 from appliance.cli import context
 from appliance.cli.enrol_broker import (
     new_certificate,
-    refuse_two_outputs,
+    refuse_output,
     refuse_without_authority,
     write_private,
 )
@@ -76,6 +76,12 @@ def renew_certificates(
         raise CommandError(_no_holder(mill))
     if part is not None and part not in everywhere:
         raise CommandError(f"--for {part}: expected one of {', '.join(everywhere)}", Exit.USAGE)
+    if folder is not None:
+        raise CommandError(
+            "--out is for the certificate of a broker on another host (--for): the others stay in"
+            f" {mill.home.secrets}",
+            Exit.USAGE,
+        )
     chosen = [one for one in holders if part in (None, one.part)]
     written = renew(mill.home, chosen, datetime.now(UTC))
     if as_json:
@@ -97,11 +103,11 @@ def _write_for_another_host(mill: Mill, part: str, folder: Path | None, as_json:
     """Write a file with a new certificate for a broker of another host."""
     from appliance.enrol.broker_file import encode_certificate
 
-    refuse_two_outputs(folder, as_json=as_json)
+    name = f"{part}.cert"
+    refuse_output(mill.home, folder, f"cert renew --for {part}", name, as_json=as_json)
     hosts = mill.config.cluster.hosts or {}
     number = int(part.removeprefix(BROKER_PREFIX))
     text = encode_certificate(new_certificate(mill, number))
-    name = f"{part}.cert"
     path = write_private(folder, name, text)
     words = (
         f"{f'printed {name}' if path is None else f'wrote {path}'}; copy it to {hosts[number]} and"

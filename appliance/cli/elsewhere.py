@@ -111,11 +111,23 @@ def _in_init(words: Sequence[str], names: Sequence[str]) -> str:
     home, last = context.home(), names[2] if len(names) > 2 else None
     if names[:2] == ["cert", "install"]:
         return home.reads("cert install", last or "FILE")
-    if names[:2] == ["cert", "renew"] and "--for" in words:
-        return home.writes(f"cert renew --for {last or 'PART'}", f"{last or 'PART'}.cert")
+    if names[:2] == ["cert", "renew"] and (part := _for_another_host(words)):
+        return home.writes(f"cert renew --for {part}", f"{part}.cert")
     if names[:2] == ["enrol", "broker"]:
         return home.writes(f"enrol broker {last or 'N'}", f"broker-{last or 'N'}.join")
     return f"docker compose run --rm init {shlex.join(words)}"
+
+
+def _for_another_host(words: Sequence[str]) -> str | None:
+    """Return the broker of another host in the option `--for`; None if there is none."""
+    from appliance.mill.parts import BROKER_PREFIX
+
+    own = context.home().host_broker
+    joined = (word.removeprefix("--for=") for word in words if word.startswith("--for="))
+    named = next((after for before, after in pairwise(words) if before == "--for"), None)
+    part = named or next(joined, "")
+    is_broker = part.startswith(BROKER_PREFIX) and part != f"{BROKER_PREFIX}{own}"
+    return part if own is not None and is_broker else None
 
 
 def _has_authority() -> bool:

@@ -16,6 +16,7 @@ from appliance.output import out as print_text
 
 if TYPE_CHECKING:
     from appliance.enrol.broker_file import BrokerCertificate, BrokerFile
+    from appliance.mill.home import Home
     from appliance.mill.settings import Mill
 
 STANDARD_OUTPUT = "-"
@@ -42,8 +43,8 @@ def broker(
     from protocol.status import VERSION
 
     mill, loaded = context.load_mill()
-    refuse_two_outputs(out, as_json=as_json)
-    hosts = hosts_for(mill, number)
+    hosts, name = hosts_for(mill, number), f"broker-{number}.join"
+    refuse_output(mill.home, out, f"enrol broker {number}", name, as_json=as_json)
     refuse_wrong_host(mill)
     initialise_mill(mill.home, mill.config, mill.placement)
     make_needed(mill.home, mill.config, datetime.now(UTC))
@@ -70,7 +71,6 @@ def broker(
             f" largest section is {max(sections, key=lambda one: len(str(sections[one])))}",
             Exit.CONDITION,
         )
-    name = f"broker-{number}.join"
     path = write_private(out, name, content)
     said = f"printed {name}" if path is None else f"wrote {path}"
     text = _what_to_do(mill, found, said, has_cluster=known is not None)
@@ -103,11 +103,19 @@ def _what_to_do(mill: "Mill", file: "BrokerFile", said: str, *, has_cluster: boo
     return "\n".join(lines)
 
 
-def refuse_two_outputs(out: Path | None, *, as_json: bool) -> None:
-    """Raise CommandError if a secret file and JSON would both be printed."""
-    if as_json and out is not None and str(out) == STANDARD_OUTPUT:
+def refuse_output(home: "Home", out: Path | None, words: str, file: str, *, as_json: bool) -> None:
+    """Raise CommandError if a secret file and JSON would both be printed, or if the file would be
+    written into a container. `words` are the command, and `file` is the name of the file."""
+    is_printed = out is not None and str(out) == STANDARD_OUTPUT
+    if as_json and is_printed:
         raise CommandError(
             f"--out {STANDARD_OUTPUT} prints the file and nothing else, so it excludes --json",
+            Exit.USAGE,
+        )
+    if home.in_containers and not is_printed:
+        raise CommandError(
+            "in containers this command only prints the file, because it sees no folder of this"
+            f" host: run `{home.writes(words, file)}`",
             Exit.USAGE,
         )
 

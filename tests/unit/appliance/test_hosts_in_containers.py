@@ -342,6 +342,37 @@ def test_a_secret_file_and_json_are_not_mixed(
         assert "excludes --json" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("out", [(), ("--out", "/mill/data")])
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [("enrol broker 2", "broker-2.join"), ("cert renew --for broker-2", "broker-2.cert")],
+)
+def test_a_secret_file_is_not_written_into_the_container(
+    machines: dict[int, Machine],
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    file: str,
+    out: tuple[str, ...],
+) -> None:
+    """The file would be lost with the container, and most folders there are read-only."""
+    assert machines[1].run(*words.split(), *out) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert f"`(umask 077; docker compose run --rm -T init {words} --out - >{file})`" in said
+    assert list(machines[1].home.secrets.iterdir()) == [machines[1].home.secrets / "ca"]
+
+
+def test_a_folder_for_a_certificate_that_stays_here_is_refused(
+    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise a user who redirects the output takes the list of files for the certificate."""
+    join_file(machines, capsys)
+    for words in ("--for broker-1 --out -", "--out ."):
+        assert machines[1].run("cert", "renew", *words.split()) == Exit.USAGE
+        printed = capsys.readouterr()
+        assert "--out is for the certificate of a broker on another host" in printed.err
+        assert printed.out == ""
+
+
 def test_a_new_certificate_is_printed_and_installed(
     machines: dict[int, Machine], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -373,13 +404,25 @@ def test_a_new_certificate_is_printed_and_installed(
             "cert install broker-2.cert",
             "docker compose run --rm -T init cert install - <broker-2.cert",
         ),
+        (
+            "cert renew --for=broker-2",
+            "(umask 077; docker compose run --rm -T init cert renew --for broker-2 --out -"
+            " >broker-2.cert)",
+        ),
+        (
+            "cert renew --out there --for broker-2",
+            "(umask 077; docker compose run --rm -T init cert renew --for broker-2 --out -"
+            " >broker-2.cert)",
+        ),
+        ("cert renew --for broker-1", "docker compose run --rm init cert renew --for broker-1"),
         ("cert renew --json", "docker compose run --rm init cert renew --json"),
     ],
 )
 def test_the_container_of_the_commands_says_where_to_type(
     machines: dict[int, Machine], monkeypatch: pytest.MonkeyPatch, words: str, typed: str
 ) -> None:
-    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    for name, value in environ(1).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("MILLRACE_HOME", str(machines[1].home.folder))
     with pytest.raises(CommandError) as caught:
         elsewhere.refuse_elsewhere(words.split())
