@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,7 +84,7 @@ def collector(
     from appliance.enrol import mill_side
 
     names = _names(name, names_from)
-    folder = _folder(out, names_from, as_json)
+    folder = _folder(name, out, names_from, as_json)
     asked = _asked(group, topic or (), topics or (), expires)
     mill = context.mill_as_it_runs()
     entry = mill_side.entry_of(mill.config, mill.home)
@@ -183,8 +184,11 @@ def _listed(names_from: Path) -> dict[str, str]:
     return found
 
 
-def _folder(out: Path | None, names_from: Path | None, as_json: bool) -> Path | None:
-    """Return the folder for the join files; None for standard output. Raises CommandError."""
+def _folder(
+    name: str | None, out: Path | None, names_from: Path | None, as_json: bool
+) -> Path | None:
+    """Return the folder for the join files; None for standard output. Raises CommandError, also if
+    no file can be written into the folder."""
     if out is not None and str(out) == STANDARD_OUTPUT:
         if names_from is not None or as_json:
             raise CommandError(
@@ -195,8 +199,23 @@ def _folder(out: Path | None, names_from: Path | None, as_json: bool) -> Path | 
         return None
     if names_from is not None and out is None:
         raise CommandError("--from needs --out FOLDER, for the join files", Exit.USAGE)
+    if out is None and context.in_containers():
+        typed = context.home().writes(f"enrol collector {name}", f"{name}.join", "cli")
+        raise CommandError(
+            "in containers this command sees no folder of this host: add"
+            f" --out {STANDARD_OUTPUT}, as in `{typed}`",
+            Exit.USAGE,
+        )
     folder = Path.cwd() if out is None else out
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            # A file that cannot be written later would leave an enrolled collector without it.
+            pass
+    except OSError as error:
+        raise CommandError(
+            f"nothing was enrolled: {folder} cannot be written: {reason_of(error)}"
+        ) from error
     return folder
 
 

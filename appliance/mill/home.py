@@ -121,11 +121,11 @@ class Home:
         """The command line that stops the mill."""
         return "docker compose down" if self.in_containers else "./millrace down"
 
-    def writes(self, words: str, file: str) -> str:
+    def writes(self, words: str, file: str, service: str = "init") -> str:
         """Return the command line for a command that writes a secret file for another host. In
-        containers only `init` has the secrets of all parts, and it prints the file."""
+        containers a service prints the file. Only `init` has the secrets of all parts."""
         if self.in_containers:
-            return f"(umask 077; docker compose run --rm -T init {words} --out - >{file})"
+            return f"(umask 077; docker compose run --rm -T {service} {words} --out - >{file})"
         return f"./millrace {words}"
 
     def reads(self, words: str, file: str = "FILE") -> str:

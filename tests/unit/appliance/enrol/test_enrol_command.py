@@ -61,6 +61,25 @@ def test_wrong_options_ask_no_broker(
     assert (code, reason in err[-1]) == (Exit.USAGE, True), err
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_enrolled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("enrol", "collector", "web-07")
+    code, _, err = run(monkeypatch, tmp_path, *words, "--out", "/proc")
+    assert code == Exit.FAILED
+    assert "nothing was enrolled: /proc cannot be written" in err[-1]
+
+
+def test_in_containers_a_join_file_is_printed_or_has_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    code, _, err = run(monkeypatch, tmp_path, "enrol", "collector", "web-07")
+    assert code == Exit.USAGE
+    typed = "docker compose run --rm -T cli enrol collector web-07 --out - >web-07.join"
+    assert f"add --out -, as in `(umask 077; {typed})`" in err[-1]
+
+
 def test_a_join_file_that_cannot_be_written_can_be_made_again(tmp_path: Path) -> None:
     path = _write(tmp_path, join_file())
     assert parse(Path(path).read_text()) == join_file()
