@@ -100,7 +100,7 @@ def _remarks(state: "DiskState") -> list[str]:
         lines.append(
             "the records of these partitions are lost, because their only replica was on the disk:"
             f" {named_partitions(state.lost)}. Delete these topics, or start the partitions empty "
-            "with `./millrace elect-leader --type unclean`"
+            f"with `{context.typed('elect-leader --type unclean')}`"
         )
     if not state.is_in_service and state.vote is not None and len(state.voters) == 3:
         lines.append(
@@ -185,8 +185,8 @@ def _start(broker: int, bootstrap: str | None) -> None:
             f"broker {broker} does not vote any more, and this container cannot start it. Its"
             " volume must be empty. Type"
             f" `docker compose run --rm --no-deps --entrypoint touch {name} {mark}` and"
-            f" `docker compose up -d --no-deps --force-recreate {name}`, and then run the same"
-            " command again",
+            f" `docker compose up -d --wait --no-deps --force-recreate {name}`, and then run the"
+            " same command again",
             Exit.CONDITION,
         )
     is_ours = bootstrap is None and not context.in_containers() and lifecycle.is_running(home)

@@ -48,6 +48,7 @@ NOT_RUN = {
     "docs/howto/open-to-the-network.md sudo": "needs root and ufw, and changes the firewall",
     "docs/howto/remove-a-broker.md ./millrace": FOUR,
     "docs/howto/replace-a-disk.md ./millrace": REPLACES,
+    "docs/howto/replace-a-disk.md docker": DOCKER,
     "docs/howto/replace-a-disk.md mv": REPLACES,
     "docs/howto/three-hosts.md": HOSTS,
     "docs/install.md make dist": "takes minutes; tests/e2e/test_wheel.py builds the wheel",

@@ -1,5 +1,6 @@
 """A host that was lost: its broker starts on a new machine as a newcomer, and the command waits."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from appliance.checks.startup import CheckLevel
 from appliance.cli import broker_disk, context
 from appliance.cli.cluster import with_cluster
 from appliance.kafka.disk_replacement import look
+from appliance.mill.home import CODE
 from appliance.mill.settings import Mill, settings_for
 from appliance.mill.voter_folders import is_empty_folder, joins_cluster, mark_newcomer
 from appliance.output import CommandError
@@ -154,9 +156,28 @@ def test_containers_are_named_by_commands_of_compose(
         broker_disk._start(1, None)
     mark = found.home.part_data("broker-1") / "joins"
     assert f"--entrypoint touch broker-1 {mark}`" in str(caught.value)
+    started = "`docker compose up -d --wait --no-deps --force-recreate broker-1`"
+    assert started in str(caught.value), "an earlier look finds it not in service"
     mark.parent.mkdir(parents=True)
     mark.touch()
     assert joins_cluster(found.home, found.config, 1), "the command does what it promises"
+
+
+def test_the_page_has_the_commands_that_are_named_in_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = mill(tmp_path)
+    home = replace(found.home, folder=Path("/mill"), in_containers=True)
+    monkeypatch.setattr(context, "mill_as_it_runs", lambda: found)
+    monkeypatch.setattr(context, "home", lambda: home)
+    monkeypatch.setattr(context, "in_containers", lambda: True)
+    with pytest.raises(CommandError) as caught:
+        broker_disk._start(2, None)
+    page = (CODE / "docs" / "howto" / "replace-a-disk.md").read_text()
+    typed = re.findall(r"`(docker compose [^`]+)`", str(caught.value))
+    assert len(typed) == 2
+    for line in typed:
+        assert f"\n{line}\n" in page
 
 
 def test_a_container_warns_of_a_disk_that_it_does_not_see(
