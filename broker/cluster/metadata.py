@@ -7,6 +7,7 @@ modules read `image` and call `submit`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from broker.cluster.controller_driver import ControllerDriver, Order
@@ -17,9 +18,10 @@ from broker.cluster.snapshots import MetadataSnapshot
 from broker.cluster.snapshotter import Snapshotter
 from broker.controller.active import OrderWaiter
 from broker.controller.features import refuse_order
+from broker.metadata.features import METADATA_LEVEL
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 
 
@@ -103,12 +105,19 @@ class Metadata:
         request. Either can be called before this method returns. `host` is the client that sent the
         request; None for the node itself. `user` is the user whose rights are checked; None if
         everything is allowed.
+
+        A controller of an older version does not know requests of a later level, so they are
+        refused here. A controller of this version decides about the level, because this node can
+        learn later that the level was raised.
         """
         try:
             refuse_order(order, self.image)
         except ApiError as error:
-            refused(error)
-            return
+            controller = self.image.brokers.get(self.quorum.leader_id)
+            if controller is None or controller.levels.newest < METADATA_LEVEL:
+                refused(error)
+                return
+            refused = partial(_refuse_with_reason, refused, error)
         self._orders.submit(order, OrderWaiter(reply, refused, host, user))
 
     def decide(
@@ -184,3 +193,11 @@ class Metadata:
             self._listener.image_moved(image)
         if self._is_serving:
             self.snapshotter.moved(image)
+
+
+def _refuse_with_reason(
+    refused: Callable[[ApiError], None], missing_level: ApiError, error: ApiError
+) -> None:
+    """Call `refused` with the controller's error. Use this node's error if both say that the level
+    is missing, because an envelope has no text."""
+    refused(missing_level if error.code is ErrorCode.UNSUPPORTED_VERSION else error)

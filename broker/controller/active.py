@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from broker.controller.controller import Controller, ControllerInput, FromBrokers
-from broker.controller.features import FeatureUpdate, birth_level, refuse_newer
+from broker.controller.features import FeatureUpdate, birth_level, refuse_newer, refuse_order
 from broker.metadata.features import METADATA_VERSION
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import FeatureLevelRecord, MetadataRecord, encode_record
@@ -175,6 +175,7 @@ class ActiveController:
             )
             return None
         try:
+            refuse_order(order, self._newest)
             outcome = self._controller.handle(
                 order, self._base(end_offset), now_ms, waiter.host, waiter.user
             )

@@ -72,8 +72,8 @@ def birth_level(image: MetadataImage) -> int:
 def refuse_order(order: object, image: MetadataImage) -> None:
     """Raise UNSUPPORTED_VERSION if the log's level has no records for a controller request.
 
-    Every broker checks its clients' requests before it forwards them, because a controller of an
-    older version does not know these requests.
+    The controller checks every request. A broker checks its clients' requests before it forwards
+    them to a controller of an older version, which does not know these requests.
     """
     match order:
         case AlterPartitionReassignmentsRequest():
