@@ -176,10 +176,9 @@ def renew_readers(home: Home, opened: Collection[str]) -> list[str]:
     """
     made: list[str] = []
     folder = home.secrets / READERS
-    if opened:
-        _make_folder(folder, FOLDER_MODE)
     for server in MYSQL, REDIS:
         if server in opened:
+            _make_folder(folder, FOLDER_MODE)
             _create(home, f"{READERS}/{server}", _new_password(), made)
         else:
             (folder / server).unlink(missing_ok=True)

@@ -282,6 +282,31 @@ def test_a_host_joins_in_containers(
     assert not (machines[2].home.secrets / "redis" / "redis.conf").exists()
 
 
+def test_a_host_with_a_broker_alone_gets_no_secrets_of_servers(
+    machines: dict[int, Machine],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The file can be the same on each host, also if it opens servers of the main host."""
+    monkeypatch.setenv("MILLRACE_PUBLISHED_REDIS", "0.0.0.0:6380")
+    monkeypatch.setenv("MILLRACE_PUBLISHED_MYSQL", "0.0.0.0:3307")
+    text = FILE.replace("[kafka]", "[kafka, redis, mysql]").replace(
+        "login:", "names: [a.b], login:"
+    )
+    for one in machines.values():
+        one.home.config_file.write_text(text)
+    file = join_file(machines, capsys)
+    for number in (1, 2):
+        if number == 2:
+            assert machines[2].run("join", str(file)) == 0
+        assert machines[number].run("init") == 0
+    secrets = {
+        number: {path.name for path in machines[number].home.secrets.iterdir()} for number in (1, 2)
+    }
+    assert {"readers", "redis", "mysql"} <= secrets[1]
+    assert secrets[2] == {"broker-2", "ca", "host.json", "mill"}
+
+
 def test_the_address_of_the_listeners_may_differ(
     machines: dict[int, Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
