@@ -1,5 +1,7 @@
 """`millrace broker move`: move a broker to another data folder, or to other ports."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +28,7 @@ from appliance.cli.needed import refuse_needed_broker
 from appliance.cli.other_hosts import refuse_on_hosts
 from appliance.cli.progress import waiting
 from appliance.config.load import LoadedConfig
+from appliance.machine.files import locked
 from appliance.mill.moved_folder import FolderMove, unfinished, wanted_move
 from appliance.mill.parts import BROKER_PREFIX, broker_ids, voters
 from appliance.mill.settings import Mill
@@ -44,6 +47,8 @@ FolderOption = Annotated[
     Path | None,
     typer.Option("--folder", metavar="FOLDER", help="Its new data folder, also on another disk."),
 ]
+
+LOCK_FILE = "broker-move.lock"
 
 NOT_IN_CONTAINERS = (
     "`broker move` works only without containers: the compose file names the ports and the volume"
@@ -65,40 +70,54 @@ def move(
     The same command continues where it was interrupted. Ctrl-C ends only the following.
     """
     from appliance.kafka import disk_replacement
-    from appliance.kafka.broker_move_plan import refuse_move, steps_to_move
 
     if context.in_containers():
         raise CommandError(NOT_IN_CONTAINERS, Exit.CONDITION)
     refuse_on_hosts("broker move")
-    begun = _unfinished_move(broker, folder)
-    if not lifecycle.is_running(context.home()):
-        _complete_without_mill(begun, dry_run)
-        return
-    here = _look_here(broker, folder, begun)
-    state = with_cluster(None, timeout, lambda asked: disk_replacement.look(asked, broker))
-    nothing = f"broker {broker} works in its folder and at the ports of the file: nothing to move"
-    if here.is_blank(state):
-        steps = _steps_with_empty_folder(here, state)
-    else:
-        steps = steps_to_move(state, here.place)
-        if here.place.must_move:
-            refuse_move(state)
-            refuse_needed_broker(context.home(), here.part, "moved")
-    show_steps(steps, "broker-move/1", output, as_json, nothing=nothing)
-    lines = _remarks(here, state)
-    if dry_run:
-        say("\n".join([*lines, "nothing was changed"]))
-        return
-    if steps:
-        confirm(lines, yes)
-        try:
+    with _no_other_move():
+        begun = _unfinished_move(broker, folder)
+        if not lifecycle.is_running(context.home()):
+            _complete_without_mill(begun, dry_run)
+            return
+        here = _look_here(broker, folder, begun)
+        state = with_cluster(None, timeout, lambda asked: disk_replacement.look(asked, broker))
+        steps = _steps(here, state)
+        show_steps(
+            steps,
+            "broker-move/1",
+            output,
+            as_json,
+            nothing=f"broker {broker} works in its folder and at the ports of the file: nothing to"
+            " move",
+        )
+        lines = _remarks(here, state)
+        if dry_run:
+            say("\n".join([*lines, "nothing was changed"]))
+            return
+        if steps:
+            confirm(lines, yes)
             _proceed(here, state, timeout)
-        except KeyboardInterrupt:
-            say("\nthe move is not complete; run the same command again to continue it")
-            raise
-        say(f"broker {broker} works at its new place, with all its replicas in sync")
-    if here.begun is not None:
-        here.begun.finish()
+        if here.begun is not None:
+            here.begun.finish()
+
+
+@contextmanager
+def _no_other_move() -> Iterator[None]:
+    """Refuse a second `broker move` of this mill with CommandError. Two of them could copy the same
+    folder, or stop two brokers that are needed."""
+    folder = context.home().run
+    if not folder.is_dir():
+        # The mill was never started.
+        yield
+        return
+    with locked(folder / LOCK_FILE) as is_alone:
+        if not is_alone:
+            raise CommandError(
+                "another `broker move` of this mill is running: brokers move one at a time, so wait"
+                " until it has ended",
+                Exit.CONDITION,
+            )
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +246,18 @@ def _refuse_other_changes(broker: int, started: Mill, wanted: Mill) -> None:
         )
 
 
+def _steps(here: _Here, state: "DiskState") -> "list[MembershipStep]":
+    """Return the steps that are left. Raises CommandError if the broker cannot move."""
+    from appliance.kafka.broker_move_plan import refuse_move, steps_to_move
+
+    if here.is_blank(state):
+        return _steps_with_empty_folder(here, state)
+    if here.place.must_move:
+        refuse_move(state)
+        refuse_needed_broker(context.home(), here.part, "moved", has_force=False)
+    return steps_to_move(state, here.place)
+
+
 def _steps_with_empty_folder(here: _Here, state: "DiskState") -> "list[MembershipStep]":
     """Return the steps of a replaced disk, with the start at the new place."""
     from appliance.kafka.disk_plan import refuse_replacement, steps_to_replace
@@ -256,7 +287,16 @@ def _remarks(here: _Here, state: "DiskState") -> list[str]:
 
 
 def _proceed(here: _Here, state: "DiskState", timeout: float) -> None:
-    """Take the steps. Raises CommandError, ApiError and ClientError."""
+    """Take the steps, and say how it ended. Raises CommandError, ApiError and ClientError."""
+    try:
+        _take_steps(here, state, timeout)
+    except KeyboardInterrupt:
+        say("\nthe move is not complete; run the same command again to continue it")
+        raise
+    say(f"broker {here.node_id} works at its new place, with all its replicas in sync")
+
+
+def _take_steps(here: _Here, state: "DiskState", timeout: float) -> None:
     from appliance.kafka.broker_moving import BrokerMoving
     from appliance.kafka.disk_replacement import DiskReplacement
 

@@ -311,7 +311,7 @@ def _restart_one_by_one(home: Home, names: list[str], timeout: float) -> list[di
     rows: list[dict[str, Any]] = []
     try:
         for name in wanted:
-            refuse_needed_broker(home, name, "restarted")
+            refuse_needed_broker(home, name, "restarted", has_force=False)
             rows.append(start_part(name, timeout))
     except KeyboardInterrupt:
         done = ", ".join(row["part"] for row in rows) or "no broker"

@@ -17,8 +17,9 @@ IN_SYNC_WAIT_S = 30.0
 LOOK_EVERY_S = 0.5
 
 
-def refuse_needed_broker(home: Home, part: str, verb: str) -> None:
+def refuse_needed_broker(home: Home, part: str, verb: str, *, has_force: bool = True) -> None:
     """Raise CommandError if partitions would have too few in-sync replicas without this part.
+    `has_force` is True if the command has the option `--force`.
 
     If all brokers are up, replicas are catching up, so this function waits for them first. A broker
     that is not healthy can be stopped at any time. Raises NoSupervisor.
@@ -41,7 +42,8 @@ def refuse_needed_broker(home: Home, part: str, verb: str) -> None:
             return
         away = [name for name in states if name not in healthy]
         if away or time.monotonic() >= deadline:
-            raise CommandError(_refusal(part, verb, found, away), Exit.CONDITION)
+            text = _refusal(part, verb, found, away)
+            raise CommandError(f"{text}, or add --force" if has_force else text, Exit.CONDITION)
         if not has_said:
             say(f"waiting for {not_in_sync_text(found.not_in_sync)}")
             has_said = True
@@ -64,5 +66,5 @@ def _refusal(part: str, verb: str, found: ReplicaReport, away: list[str]) -> str
         remedy = "try again later"
     return (
         f"{part} was not {verb}: without it {what} too few in-sync replicas for writes "
-        f"({needed}), because {why}; {remedy}, or add --force"
+        f"({needed}), because {why}; {remedy}"
     )

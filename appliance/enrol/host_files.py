@@ -4,16 +4,14 @@ They are in `data/secrets/collector`, with mode 0600. `joined.json` is written b
 password, so a folder never has a password without the id of its cluster.
 """
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from appliance.enrol.plan import Secret
-from appliance.machine.files import PRIVATE, sync_folder, write_atomically
+from appliance.machine.files import PRIVATE, locked, sync_folder, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import FOLDER_MODE
 from appliance.output import CommandError, Exit
@@ -48,15 +46,10 @@ class HostFiles:
         """Refuse a second `join` on this host with CommandError. It could replace the pending
         password while the first one sends that password to the brokers."""
         self._make_folder()
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, PRIVATE)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise CommandError("another `join` of this host is running") from error
+        with locked(self.folder / "lock") as is_alone:
+            if not is_alone:
+                raise CommandError("another `join` of this host is running")
             yield
-        finally:
-            os.close(descriptor)
 
     def machine_id(self) -> str | None:
         """Return the id of this machine; None if it has none."""

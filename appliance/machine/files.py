@@ -1,5 +1,7 @@
-"""Replaces small files atomically. A file has its mode before its first byte is written."""
+"""Replaces small files atomically, and locks files. A file has its mode before its first byte is
+written."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,6 +76,23 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Yield True while this process has the lock of a file, which is made if it is missing. Yield
+    False if another process has the lock. The kernel frees it when the process ends. Raises
+    OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
     finally:
         os.close(descriptor)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.cli import broker_move, context
+from appliance.machine.files import locked
 from appliance.mill.moved_folder import wanted_move
 from appliance.mill.settings import Mill
 from appliance.operate import lifecycle
@@ -51,6 +52,25 @@ def test_an_interrupted_move_of_a_folder_is_completed_without_the_mill(
     other = run(monkeypatch, tmp_path, "broker", "move", "3", "--folder", str(tmp_path / "four"))
     assert other[0] == Exit.CONDITION
     assert "was interrupted: run the command with that folder" in other[2][-1]
+
+
+def test_a_second_move_is_refused_while_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could delete the copy of the first one, or stop a second broker."""
+    link = folder_of(tmp_path)
+    home = mill(tmp_path, THREE).home
+    home.run.mkdir()
+    move = wanted_move(link, tmp_path / "three", 0)
+    assert move is not None
+    move.carry_out()
+    link.unlink()
+    with locked(home.run / broker_move.LOCK_FILE) as is_alone:
+        assert is_alone
+        code, _, err = run(monkeypatch, tmp_path, "broker", "move", "2", "--yes")
+        assert code == Exit.CONDITION
+        assert "another `broker move` of this mill is running" in err[-1]
+    assert run(monkeypatch, tmp_path, "broker", "move", "3", "--yes")[0] == Exit.OK
 
 
 def test_containers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,9 +142,11 @@ def test_a_broker_without_which_nothing_is_written_is_not_stopped(
     )
     # The check asks only the brokers that run. The broker that is down may be restarted.
     assert mill.asked == [["broker-1", "broker-2"]]
+    with pytest.raises(CommandError, match=r"`\./millrace start broker-3` first$"):
+        refuse_needed_broker(home, "broker-2", "moved", has_force=False)
     refuse_needed_broker(home, "broker-3", "restarted")
     refuse_needed_broker(home, "stream", "stopped")
-    assert len(mill.asked) == 1
+    assert len(mill.asked) == 2
 
 
 def test_brokers_that_catch_up_are_waited_for(

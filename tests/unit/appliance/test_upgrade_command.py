@@ -65,7 +65,7 @@ def supervised(
     monkeypatch.setattr(lifecycle, "wait_healthy", lambda home, *rest: supervisor.snapshot(home))
     needed: list[str] = []
     monkeypatch.setattr(
-        mill_commands, "refuse_needed_broker", lambda home, part, verb: needed.append(part)
+        mill_commands, "refuse_needed_broker", lambda home, part, verb, **_: needed.append(part)
     )
     return supervisor
 
