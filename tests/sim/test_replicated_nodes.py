@@ -7,7 +7,7 @@ from tests.sim.replicated_nodes import FAULTS, MOVES, ReplicatedCluster
 from tests.sim.replicated_scripts import end_of, log_of, settled, until
 
 CHAOS_MS = 5_000
-LIVES = 3
+LIVES = 4
 MANY_LIVES = 400
 
 
@@ -50,7 +50,9 @@ def lives(
         live(f"{name} {chance.getrandbits(32)}", chance.choice(sizes), faults=faults)
         for _ in range(count)
     ]
-    assert sum(len(one.acked) for one in clusters) > 20 * count
+    # The average run has 120 records, and one of a hundred has less than 4. Far fewer in all runs
+    # together would prove nothing.
+    assert sum(len(one.acked) for one in clusters) > 5 * count
 
 
 def test_whatever_fails_what_was_acknowledged_stays_and_all_logs_are_one() -> None:

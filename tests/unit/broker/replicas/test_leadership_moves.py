@@ -408,11 +408,12 @@ def campaign(name: str, moves_count: int) -> None:
         ends = [end for actor in world.actors for end in actor.log.ends.values()]
         committed += ends.count(Outcome.OK)
     print(f"{moved} moves of leaderships, {committed} transactions known as committed")
-    assert committed > moved / 20
+    # On average one transaction in five moves is known as committed. Far fewer would prove nothing.
+    assert committed > moved / 50
 
 
 def test_leaderships_that_move_at_random_leave_nothing_open_and_nothing_torn() -> None:
-    campaign("leaderships", 100)
+    campaign("leaderships", 200)
 
 
 @pytest.mark.slow
