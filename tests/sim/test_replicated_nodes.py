@@ -50,7 +50,7 @@ def lives(
         live(f"{name} {chance.getrandbits(32)}", chance.choice(sizes), faults=faults)
         for _ in range(count)
     ]
-    # The average run has 120 records, and one of a hundred has less than 4. Far fewer in all runs
+    # The average run has 120 records, and about one in a hundred has fewer than 4. Far fewer in all runs
     # together would prove nothing.
     assert sum(len(one.acked) for one in clusters) > 5 * count
 

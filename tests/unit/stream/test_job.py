@@ -66,9 +66,11 @@ def test_a_driver_whose_jvm_ends_while_it_warms_up_leaves_no_thread_behind(
     monkeypatch.setattr(LiveConfiguration, "faults", lambda *_: [])
     monkeypatch.setattr(ProgressListener, "register", lambda *_: None)
     monkeypatch.setattr(StreamJob, "_warm_up", gone)
+    before = set(threading.enumerate())
     with pytest.raises(ConnectionRefusedError):
         StreamJob(settings_in(tmp_path), StreamState("stream", [], 100), threading.Event()).run()
-    assert [one.name for one in threading.enumerate() if one.name == "committer"] == []
+    left = set(threading.enumerate()) - before
+    assert [one.name for one in left if one.name == "committer"] == []
 
 
 def test_a_query_that_ended_is_told_with_where_it_happened(
