@@ -14,8 +14,8 @@ LATE_S = 0.1
 
 
 def test_a_leader_that_was_read_to_its_end_answers_the_next_request_soon() -> None:
-    """While the other leader is late, the first one gets a Fetch at its end, and holds it as long as
-    it says. The first commit of the collector follows on this connection."""
+    """While the other leader is late, the first one gets a Fetch at its end, and holds it for the
+    time that the Fetch states. The first commit of the collector follows on this connection."""
 
     waits_ms: list[int] = []
 
