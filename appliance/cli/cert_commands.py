@@ -19,6 +19,7 @@ from appliance.cli.options import EnvelopeOption
 from appliance.config.network_section import SERVERS
 from appliance.mill.certificate_holders import holders_of, local_holders
 from appliance.mill.certificates import ShownCertificate, renew, shown
+from appliance.mill.init import share_entry
 from appliance.mill.parts import BROKER_PREFIX
 from appliance.mill.settings import Mill
 from appliance.output import CommandError, Exit, counted, out, print_json, print_table, say, tell
@@ -84,6 +85,7 @@ def renew_certificates(
         )
     chosen = [one for one in holders if part in (None, one.part)]
     written = renew(mill.home, chosen, datetime.now(UTC))
+    share_entry(mill.home)
     if as_json:
         print_json("cert-renewed/1", [{"file": str(path)} for path in written])
         return
@@ -152,6 +154,7 @@ def install(
         )
     broker_host.refuse_leaf(leaf, datetime.now(UTC))
     broker_host.install(home, leaf)
+    share_entry(home)
     words = f"broker {leaf.broker} has the new certificate; delete the file"
     tell(words, "cert-installed/1", {"broker": leaf.broker}, as_json)
 

@@ -95,8 +95,7 @@ def init(
         say(f"wrote {context.home().config_file}")
     mill, _ = context.load_mill()
     owners = dict(_owner(text) for text in owner or [])
-    has_hosts = mill.config.cluster.hosts is not None
-    if mill.placement.in_containers and has_hosts:
+    if mill.placement.in_containers and mill.config.cluster.hosts is not None:
         refuse_wrong_host(mill)
     made = initialise_mill(mill.home, mill.config, mill.placement)
     certificates = make_needed(mill.home, mill.config, datetime.now(UTC))
@@ -109,8 +108,7 @@ def init(
     if mill.placement.in_containers and has_other_parts(mill.config, mill.placement):
         write_container_files(mill)
     give(mill.home, owners)
-    if mill.placement.in_containers and has_hosts:
-        share_entry(mill.home)
+    share_entry(mill.home)
     if as_json:
         print_json("init/1", [{"secret": name} for name in names])
         return

@@ -13,7 +13,7 @@ from appliance.config.model import MillConfig
 from appliance.enrol.broker_file import SECTIONS, BrokerCertificate, BrokerFile
 from appliance.enrol.host_files import HostFiles
 from appliance.machine.files import PRIVATE, PUBLIC, write_atomically
-from appliance.mill.certificates import TRUSTED, write_leaf
+from appliance.mill.certificates import TRUSTED, write_leaf, write_trusted
 from appliance.mill.home import Home
 from appliance.mill.hosts import HostRecord, of_this_host, read_record, write_record
 from appliance.mill.init import (
@@ -193,7 +193,6 @@ def install(home: Home, leaf: BrokerCertificate) -> None:
     """Write a broker's certificate, its key, and the CA for the broker and for clients. A running
     broker uses them for new connections."""
     folder = home.part_secrets(f"{BROKER_PREFIX}{leaf.broker}")
-    ca = leaf.ca.encode()
-    write_atomically(folder / TRUSTED, ca, mode=PRIVATE)
-    write_atomically(home.data / TRUSTED, ca, mode=PUBLIC)
+    for path in folder / TRUSTED, home.data / TRUSTED:
+        write_trusted(home, path, leaf.ca.encode())
     write_leaf(folder, leaf.certificate.encode(), leaf.key.encode())

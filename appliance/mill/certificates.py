@@ -167,16 +167,16 @@ def _restore_copies(home: Home, holders: Sequence[Holder], written: list[Path]) 
     found = source.read_bytes()
     for path in copies:
         if not path.exists() or path.read_bytes() != found:
-            _write_copy(home, path, found, written)
+            write_trusted(home, path, found)
+            written.append(path)
     return found
 
 
-def _write_copy(home: Home, path: Path, certificate: bytes, written: list[Path]) -> None:
+def write_trusted(home: Home, path: Path, certificate: bytes) -> None:
     """Write one copy of the CA's certificate. The copy for clients is readable by everyone."""
     is_public = path.parent == home.data
     write_atomically(path, certificate, mode=PUBLIC if is_public else PRIVATE)
     _give(path, path.parent)
-    written.append(path)
 
 
 def _is_unused(home: Home, certificate: Path) -> bool:
@@ -218,9 +218,9 @@ def renew(home: Home, holders: Sequence[Holder], now: datetime) -> list[Path]:
         for holder in holders:
             authority, leaf = _signed(home, holder, now, written)
             folder = home.part_secrets(holder.part)
-            _write_copy(home, folder / TRUSTED, authority, written)
+            write_trusted(home, folder / TRUSTED, authority)
             write_leaf(folder, leaf.certificate, leaf.key)
-            written += [folder / KEY, folder / CERTIFICATE]
+            written += [folder / TRUSTED, folder / KEY, folder / CERTIFICATE]
     except (OSError, ValueError) as error:
         raise CertificateFault(f"no certificate was made: {error}") from error
     return written
@@ -321,7 +321,8 @@ def _authority(home: Home, organisation: str, now: datetime, written: list[Path]
         write_atomically(key, pair.key, mode=PRIVATE)
         written += [certificate, key]
     if not public.exists() or public.read_bytes() != pair.certificate:
-        _write_copy(home, public, pair.certificate, written)
+        write_trusted(home, public, pair.certificate)
+        written.append(public)
     return pair
 
 

@@ -221,8 +221,11 @@ def share_entry(home: Home) -> None:
     """In containers, let all parts read how they log in: the password, and a copy of the CA.
 
     The parts run as different users of one group. Only the owner of the folder, root, can do this.
+    Nothing is done if the parts do not log in.
     """
     folder, trusted = home.part_secrets(ENTRY), home.data / "ca.pem"
+    if not (home.in_containers and folder.is_dir()):
+        return
     copy = folder / trusted.name
     if trusted.exists() and not (copy.exists() and copy.read_bytes() == trusted.read_bytes()):
         write_atomically(copy, trusted.read_bytes(), mode=SHARED_MODE)

@@ -5,6 +5,7 @@ The conditions of decision 0225 are the same as on machines without containers.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -411,6 +412,44 @@ def test_a_new_certificate_is_printed_and_installed(
     before = (machines[2].home.part_secrets("broker-2") / "tls.pem").read_bytes()
     assert machines[2].run("cert", "install", str(tmp_path / "broker-2.cert")) == 0
     assert (machines[2].home.part_secrets("broker-2") / "tls.pem").read_bytes() != before
+
+
+def test_an_installed_certificate_can_be_read_by_its_broker(
+    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The container `init` runs as root. The broker has another account, and reads the new files
+    without a restart."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    machines[2].run("join", str(join_file(machines, capsys)))
+    assert machines[2].run("init", "--owner=broker-2=10001:10000", "--owner=mill=0:10000") == 0
+    capsys.readouterr()
+    assert machines[1].run("cert", "renew", "--for", "broker-2", "--out", "-") == 0
+    (tmp_path / "broker-2.cert").write_text(capsys.readouterr().out)
+    assert machines[2].run("cert", "install", str(tmp_path / "broker-2.cert")) == 0
+    folder = machines[2].home.part_secrets("broker-2")
+    owners = {path.name: path.stat().st_uid for path in folder.iterdir()}
+    assert owners == dict.fromkeys(owners, 10001)
+
+
+def test_the_parts_trust_another_ca_at_once(
+    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Their copy of the CA is not only that of the last start."""
+    homes = {one: machines[one].home for one in (1, 2)}
+    machines[2].run("join", str(join_file(machines, capsys)))
+    assert machines[1].run("init") == machines[2].run("init") == 0
+    before = (homes[1].secrets / "mill" / TRUSTED).read_bytes()
+    for path in (homes[1].secrets / "ca").iterdir():
+        path.unlink()
+    assert machines[1].run("cert", "renew") == 0
+    after = (homes[1].secrets / "mill" / TRUSTED).read_bytes()
+    assert after == (homes[1].data / TRUSTED).read_bytes() != before
+    capsys.readouterr()
+    assert machines[1].run("cert", "renew", "--for", "broker-2", "--out", "-") == 0
+    (tmp_path / "broker-2.cert").write_text(capsys.readouterr().out)
+    assert machines[2].run("cert", "install", str(tmp_path / "broker-2.cert")) == 0
+    assert (homes[2].secrets / "mill" / TRUSTED).read_bytes() == after
 
 
 @pytest.mark.parametrize(
