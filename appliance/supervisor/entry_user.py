@@ -138,7 +138,13 @@ class EntryUser:
             if not name.startswith(PUBLISHED_VARIABLE)
         }
         config = load(self._home.config_file, self._home.folder, environ).config
-        number, ports, hosts = main_broker(config), config.ports, config.cluster.hosts or {}
+        hosts = config.cluster.hosts
+        if hosts is None:
+            raise Failure(
+                f"{self._home.config_file} has no cluster.hosts, so the mill's parts do not log in:"
+                " write the hosts back, or stop this part"
+            )
+        number, ports = main_broker(config), config.ports
         return _Entry(
             local=local_entry(config, Placement(self._home.in_containers), number),
             net=(hosts[number], ports.of_broker("net", number)),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from appliance.errors import Failure
 from appliance.mill.init import InitError
 from appliance.supervisor import entry_user
 from appliance.supervisor.entry_user import MECHANISM, EntryUser, keeper_of
@@ -94,6 +95,18 @@ def test_a_password_that_the_brokers_refuse_is_written_again(
     assert asyncio.run(user.check()) is False
     assert brokers.written == [("mill", PASSWORD)]
     assert asyncio.run(user.check()) is True
+
+
+@pytest.mark.parametrize(
+    "text", ["cluster: {brokers: 3}\n", "cluster: {bootstrap_servers: 'kafka.example.org:9092'}\n"]
+)
+def test_a_file_without_hosts_is_named(tmp_path: Path, brokers: Brokers, text: str) -> None:
+    """In containers the file that people edit is read, and its parts are not restarted yet."""
+    user = user_of(tmp_path)
+    user_of(tmp_path, text)
+    with pytest.raises(Failure, match=r"has no cluster\.hosts"):
+        asyncio.run(user.check())
+    assert brokers.dialled == []
 
 
 def test_nothing_is_written_if_the_listener_does_not_answer(
