@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkstemp
 
 PRIVATE = 0o600
 PUBLIC = 0o644
@@ -29,38 +30,21 @@ def write_atomically(path: Path, data: bytes, *, mode: int = PUBLIC) -> None:
     """Write a file atomically: readers, and a start after a power cut, see either the old content
     or the new content."""
     with _named(path):
-        _write_atomically(path, data, mode)
-
-
-def _write_atomically(path: Path, data: bytes, mode: int) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    # Another account can write into the folder of a join file, so the file must be a new one.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    try:
-        descriptor = os.open(partial, flags, mode)
-    except FileExistsError:
-        partial.unlink()
-        descriptor = os.open(partial, flags, mode)
-    try:
-        os.fchmod(descriptor, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+        partial = _new_file(path, data, mode)
+        try:
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
     """Create a complete file. Return False without a change if the file exists already."""
     if path.exists():
         return False
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with _named(path):
-        _write_atomically(partial, data, mode)
+        partial = _new_file(path, data, mode)
         try:
             os.link(partial, path)
         except FileExistsError:
@@ -69,6 +53,26 @@ def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
             partial.unlink(missing_ok=True)
         sync_folder(path.parent)
     return True
+
+
+def _new_file(path: Path, data: bytes, mode: int) -> Path:
+    """Write a temporary file beside `path`, fsync it, and return it.
+
+    Its name is random, because two containers can have the same process id, and another account can
+    write into the folder of a join file.
+    """
+    descriptor, name = mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    partial = Path(name)
+    try:
+        os.fchmod(descriptor, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    return partial
 
 
 def sync_folder(folder: Path) -> None:

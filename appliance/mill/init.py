@@ -214,7 +214,9 @@ def give(home: Home, owners: Mapping[str, tuple[int, int]]) -> None:
     for part, (user, group) in owners.items():
         folder = home.part_secrets(part)
         for path in (*folder.iterdir(), folder):
-            os.chown(path, user, group, follow_symlinks=False)
+            # Another container can be writing a file there.
+            with suppress(FileNotFoundError):
+                os.chown(path, user, group, follow_symlinks=False)
 
 
 def share_entry(home: Home) -> None:
@@ -231,8 +233,10 @@ def share_entry(home: Home) -> None:
         write_atomically(copy, trusted.read_bytes(), mode=SHARED_MODE)
     group = folder.stat().st_gid
     for path in folder.iterdir():
-        os.chown(path, -1, group)
-        path.chmod(SHARED_MODE)
+        # Another container can be writing a file there.
+        with suppress(FileNotFoundError):
+            os.chown(path, -1, group)
+            path.chmod(SHARED_MODE)
     folder.chmod(SHARED_FOLDER_MODE)
 
 

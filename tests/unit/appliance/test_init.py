@@ -2,13 +2,21 @@
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from appliance.machine.files import create_once, write_atomically
 from appliance.mill.home import Home, find_home
-from appliance.mill.init import InitError, give, initialise, read_meta_properties, read_secret
+from appliance.mill.init import (
+    InitError,
+    give,
+    initialise,
+    read_meta_properties,
+    read_secret,
+    share_entry,
+)
 from protocol.types import uuid_from_base64
 
 
@@ -123,6 +131,21 @@ def test_secrets_are_given_to_their_parts(home: Home) -> None:
     assert (owner.st_uid, owner.st_gid) == (999, 998)
     assert home.part_secrets("mysql").stat().st_uid == 999
     assert (home.secrets / "stream/mysql").stat().st_uid == 0
+
+
+def test_a_file_that_another_container_renames_is_left_to_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    initialise(home, (1,))
+    listed = Path.iterdir
+    monkeypatch.setattr(
+        Path, "iterdir", lambda self: iter([*listed(self), self / ".tls.key.x.partial"])
+    )
+    give(home, {"mysql": (os.getuid(), os.getgid())})
+    folder = home.part_secrets("mill")
+    folder.mkdir()
+    share_entry(replace(home, in_containers=True))
+    assert folder.stat().st_mode & 0o777 == 0o750
 
 
 def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -200,10 +201,13 @@ def test_logs_that_there_are_none_of_are_said_to_be_none(
 
 
 @pytest.mark.parametrize("is_link", [True, False])
-def test_a_secret_goes_into_a_new_file_alone(tmp_path: Path, is_link: bool) -> None:
+def test_a_secret_goes_into_a_new_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
     """Another account can guess the name of the temporary file, put a file or a link of its own
     there, and read what is written into it."""
-    partial = tmp_path / f".broker-2.join.{os.getpid()}.partial"
+    monkeypatch.setattr(tempfile, "_get_candidate_names", lambda: iter(["guessed", "other"]))
+    partial = tmp_path / ".broker-2.join.guessed.partial"
     foreign = tmp_path / "foreign"
     foreign.write_text("")
     if is_link:
@@ -213,4 +217,23 @@ def test_a_secret_goes_into_a_new_file_alone(tmp_path: Path, is_link: bool) -> N
     write_atomically(tmp_path / "broker-2.join", b"secret", mode=PRIVATE)
     assert (tmp_path / "broker-2.join").read_text() == "secret"
     assert foreign.read_text() == ""
-    assert not partial.exists()
+    assert not (tmp_path / ".broker-2.join.other.partial").exists()
+
+
+def test_two_containers_write_the_same_file_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their processes have the same id. The second one must not take over the temporary file of the
+    first."""
+    path, fsync = tmp_path / "secret", os.fsync
+
+    def other(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        write_atomically(path, b"second")
+        assert path.read_bytes() == b"second"
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", other)
+    write_atomically(path, b"first")
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]

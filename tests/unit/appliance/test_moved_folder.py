@@ -151,8 +151,10 @@ def test_a_move_that_is_killed_anywhere_goes_on(
         assert content(link) == FILES, number
         assert link.resolve() == target, number
         assert unfinished(link) is None
-        left = [*link.parent.iterdir(), *disk.iterdir()]
-        assert {one.name for one in left} <= {"broker-3", "b"}, number
+        names = {one.name for one in (*link.parent.iterdir(), *disk.iterdir())}
+        # A process that is killed while it writes the record leaves a temporary file.
+        left = {name for name in names if not name.startswith(".broker-3.moving.")}
+        assert left <= {"broker-3", "b"}, number
     raise AssertionError("the move has more than 60 calls")
 
 
