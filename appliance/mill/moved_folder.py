@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,7 +163,7 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
     if source in target.parents or target in source.parents:
         raise MoveFault(f"{target} and {source} are inside each other", "name another folder")
     if source.exists() and move.is_on_another_disk:
-        size = sum(one.stat().st_size for one in source.rglob("*") if one.is_file())
+        size = _size_bytes(source)
         needed = size + size // 10 + reserve_bytes
         free = shutil.disk_usage(target.parent).free
         if free < needed:
@@ -172,6 +173,16 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
                 "free disk space, or name a folder on another disk",
             )
     return move
+
+
+def _size_bytes(folder: Path) -> int:
+    """Return the size of the files in a folder. A broker that runs can delete some meanwhile."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(parent, name).lstat().st_size
+    return size
 
 
 def _existing(path: Path) -> Path:

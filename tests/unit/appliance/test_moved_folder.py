@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,26 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, work: Callable[[], N
         except Killed:
             return True
     return False
+
+
+def test_files_that_a_running_broker_deletes_do_not_stop_the_plan(
+    link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of the folder is computed before the broker stops, while retention goes on."""
+    monkeypatch.setattr(FolderMove, "is_on_another_disk", True)
+    look = Path.stat
+
+    def deleting(self: Path, **options: Any) -> os.stat_result:
+        found = look(self, **options)
+        if link in self.parents and stat.S_ISREG(found.st_mode):
+            monkeypatch.setattr(Path, "stat", look)
+            shutil.rmtree(link)
+            link.mkdir()
+        return found
+
+    monkeypatch.setattr(Path, "stat", deleting)
+    assert wanted_move(link, tmp_path / "three", 0) is not None
+    assert list(link.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["to the disk", "back"])
