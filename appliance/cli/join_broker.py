@@ -1,13 +1,13 @@
 """`millrace join` with the join file of a broker: make this host a host of the mill."""
 
 import os
-import socket
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import typer
 
 from appliance.cli import context
+from appliance.cli.other_hosts import dial_fault
 from appliance.output import CommandError, Exit, say, tell
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _check(config: "MillConfig", own: int, as_json: bool) -> None:
     reasons: dict[int, str | None] = {}
     for number, address in voters(config, Placement(broker=own)).items():
         if number != own:
-            reasons[number] = _fault_of(address)
+            reasons[number] = dial_fault(address, DIAL_S)
     data = {
         "broker": own,
         "hosts": [{"broker": number, "reason": reason} for number, reason in reasons.items()],
@@ -120,15 +120,3 @@ def _check(config: "MillConfig", own: int, as_json: bool) -> None:
         )
     if lost:
         raise typer.Exit(Exit.UNREACHABLE)
-
-
-def _fault_of(address: tuple[str, int]) -> str | None:
-    """Return why this host cannot connect to an address; None if it can."""
-    host, port = address
-    try:
-        socket.create_connection(address, DIAL_S).close()
-    except socket.gaierror:
-        return f"the name {host} does not resolve"
-    except OSError as error:
-        return f"{host}:{port}: {error.strerror or 'no answer'}"
-    return None

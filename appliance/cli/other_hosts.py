@@ -44,7 +44,7 @@ def silent_hosts(mill: Mill) -> list[str]:
         if number != own
     }
     with ThreadPoolExecutor(len(others)) as threads:
-        reasons = dict(zip(others, threads.map(_fault_of, others.values()), strict=True))
+        reasons = dict(zip(others, threads.map(dial_fault, others.values()), strict=True))
     main = main_broker(mill.config)
     found = []
     for number, reason in reasons.items():
@@ -65,10 +65,11 @@ def silent_hosts(mill: Mill) -> list[str]:
     return found
 
 
-def _fault_of(address: tuple[str, int]) -> str | None:
+def dial_fault(address: tuple[str, int], timeout_s: float = DIAL_S) -> str | None:
+    """Return why this host cannot connect to an address; None if it can."""
     host, port = address
     try:
-        socket.create_connection(address, DIAL_S).close()
+        socket.create_connection(address, timeout_s).close()
     except socket.gaierror:
         return f"the name {host} does not resolve here (DNS or /etc/hosts)"
     except TimeoutError:

@@ -355,7 +355,7 @@ def test_a_container_without_secrets_checks_a_join_file(
 
     file = join_file(machines, capsys)
     monkeypatch.setattr("appliance.enrol.broker_host.refuse_other_mill", refuse)
-    monkeypatch.setattr("appliance.cli.join_broker._fault_of", lambda _: "no answer")
+    monkeypatch.setattr("appliance.cli.join_broker.dial_fault", lambda *_: "no answer")
     assert machines[2].run("join", "--check", str(file), is_init=False) == Exit.UNREACHABLE
     assert "broker 3 cannot be reached from this host: no answer" in capsys.readouterr().err
 

@@ -393,7 +393,7 @@ def test_check_dials_the_other_hosts_and_writes_nothing(
     refused(machines, 2, "join", str(file), "--check", code=5)
     said = capsys.readouterr().err
     for number in (1, 3):
-        assert f"broker {number} cannot be reached from this host: 127.0.0.{number}:" in said
+        assert f"broker {number} cannot be reached from this host: port " in said
 
 
 def test_a_host_whose_certificate_has_ended_gets_a_new_one_by_a_file(
