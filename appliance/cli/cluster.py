@@ -87,10 +87,18 @@ def refuse_without_mill(mill: "Mill") -> None:
     Without this check the command would wait for brokers that cannot answer. If a broker runs
     without a supervisor, the command continues.
     """
+    from appliance.mill.init import ENTRY_PASSWORD
     from appliance.mill.parts import bootstrap_servers
     from appliance.operate.lifecycle import is_running
     from protocol.client.bootstrap import parse_bootstrap_servers
 
+    has_hosts = mill.config.cluster.hosts is not None
+    if context.in_containers() and has_hosts and not (mill.home.secrets / ENTRY_PASSWORD).exists():
+        raise CommandError(
+            "the mill was never started on this host, so this container has no login: run"
+            f" `{mill.home.up}`, which also says what to type if this host has not joined",
+            Exit.UNREACHABLE,
+        )
     is_elsewhere = mill.config.cluster.bootstrap_servers is not None
     if is_elsewhere or context.in_containers() or is_running(mill.home):
         return

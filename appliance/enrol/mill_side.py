@@ -128,8 +128,7 @@ def _ca_of(config: MillConfig, home: Home) -> str | None:
         found = path.read_text(encoding="ascii", errors="ignore")
     except OSError as error:
         raise CommandError(
-            f"the CA of the brokers cannot be read: {path}: {error.strerror}; "
-            "`./millrace up` makes it",
+            f"the CA of the brokers cannot be read: {path}: {error.strerror}; `{home.up}` makes it",
             Exit.CONDITION,
         ) from error
     if len(found) > CA_CHARS_MAX:

@@ -493,6 +493,18 @@ def test_the_container_of_the_commands_says_where_to_type(
     assert f"run `{typed}`" in str(caught.value)
 
 
+@pytest.mark.parametrize("words", ["topic list", "broker replace-disk 3 --dry-run"])
+def test_a_host_that_was_never_started_says_how(
+    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    """Otherwise the user read only that a file of the CA is missing."""
+    for machine in (machines[1], machines[2]):
+        assert machine.run(*words.split(), is_init=False) == Exit.UNREACHABLE
+        said = capsys.readouterr().err
+        assert "never started on this host" in said
+        assert "run `docker compose up -d`" in said
+
+
 def test_a_broker_restarts_in_its_turn_on_its_host(
     machines: dict[int, Machine],
     monkeypatch: pytest.MonkeyPatch,
