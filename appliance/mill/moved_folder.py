@@ -176,7 +176,7 @@ def wanted_move(link: Path, target: Path, reserve_bytes: int) -> FolderMove | No
 
 
 def _size_bytes(folder: Path) -> int:
-    """Return the size of the files in a folder. A broker that runs can delete some meanwhile."""
+    """Return the size of the files in a folder, from which a running broker can delete some."""
     size = 0
     for parent, _, names in os.walk(folder):
         for name in names:

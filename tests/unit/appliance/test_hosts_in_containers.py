@@ -5,53 +5,44 @@ The conditions of decision 0225 are the same as on machines without containers.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from appliance.checks.hosts import refusals
-from appliance.cli import broker_turns, elsewhere, part_commands
-from appliance.cli.app import main
+from appliance.cli import broker_turns, part_commands
 from appliance.config.containers import host_broker
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import load_text
 from appliance.config.published import Published, published_of
 from appliance.mill.certificates import TRUSTED
 from appliance.mill.entry import cluster_entry
-from appliance.mill.home import CODE, Home, find_home
+from appliance.mill.home import CODE, Home
 from appliance.mill.host_secrets import initialise_mill
 from appliance.mill.hosts import read_record
 from appliance.mill.init import InitError, share_entry
 from appliance.mill.parts import Placement, local_entry
 from appliance.mill.settings import Mill, broker_settings, security_settings
-from appliance.output import CommandError, Exit
+from appliance.output import Exit
 from appliance.supervisor.effects import ProbeResult, Readiness
-from tests.unit.appliance.hosted import HOSTS, TEXT, has_authority, joined, write_voters
-
-SUPER = "security: {super_users: [admin]}\n"
-FILE = f"{TEXT}{SUPER}"
-LOOPBACK = {"MILLRACE_PUBLISHED": "loopback"}
-HOSTED = {
-    **LOOPBACK,
-    "MILLRACE_PUBLISHED_KAFKA": "0.0.0.0:9192",
-    "MILLRACE_PUBLISHED_BROKER": "0.0.0.0:29092",
-}
-
-
-def environ(broker: int) -> dict[str, str]:
-    return {**HOSTED, "MILLRACE_PUBLISHED_HOST": f"host-{broker}"}
+from tests.unit.appliance.container_hosts import (
+    FILE,
+    HOSTED,
+    LOOPBACK,
+    Machine,
+    environ,
+    home_at,
+    join_file,
+    three_machines,
+)
+from tests.unit.appliance.hosted import HOSTS, has_authority, joined, write_voters
 
 
 def faults_of(text: str, environ: dict[str, str]) -> list[str]:
     with pytest.raises(ConfigFaults) as caught:
         load_text(text, "mill.yaml", Path("/nowhere"), environ)
     return [str(fault) for fault in caught.value.faults]
-
-
-def home_at(folder: Path, broker: int) -> Home:
-    return find_home({**environ(broker), "MILLRACE_HOME": str(folder)})
 
 
 def mill(folder: Path, broker: int, text: str = FILE) -> Mill:
@@ -233,38 +224,9 @@ def test_a_mill_of_one_machine_is_not_spread(tmp_path: Path) -> None:
 # The commands.
 
 
-class Machine:
-    """The command line in the container `init` or `cli` of one host."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, broker: int) -> None:
-        self.home, self.broker = home_at(folder, broker), broker
-        self._monkeypatch = monkeypatch
-        self.home.config_file.parent.mkdir(parents=True)
-        self.home.config_file.write_text(FILE)
-
-    def run(self, *words: str, is_init: bool = True) -> int:
-        if is_init:
-            (self.home.secrets / "ca").mkdir(parents=True, exist_ok=True)
-        for name, value in environ(self.broker).items():
-            self._monkeypatch.setenv(name, value)
-        self._monkeypatch.setenv("MILLRACE_HOME", str(self.home.folder))
-        return main(list(words))
-
-
 @pytest.fixture
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Machine]:
-    return {one: Machine(tmp_path / f"{one}", monkeypatch, one) for one in (1, 2, 3)}
-
-
-def join_file(machines: dict[int, Machine], capsys: pytest.CaptureFixture[str]) -> Path:
-    """Let the main host print the join file of broker 2, and write it to a file."""
-    assert machines[1].run("enrol", "broker", "2", "--out", "-") == 0
-    printed = capsys.readouterr()
-    assert "printed broker-2.join" in printed.err
-    assert "docker compose run --rm -T init join - <broker-2.join" in printed.err
-    file = machines[1].home.folder / "broker-2.join"
-    file.write_text(printed.out)
-    return file
+    return three_machines(tmp_path, monkeypatch)
 
 
 def test_a_host_joins_in_containers(
@@ -358,139 +320,6 @@ def test_a_container_without_secrets_checks_a_join_file(
     monkeypatch.setattr("appliance.cli.join_broker.dial_fault", lambda *_: "no answer")
     assert machines[2].run("join", "--check", str(file), is_init=False) == Exit.UNREACHABLE
     assert "broker 3 cannot be reached from this host: no answer" in capsys.readouterr().err
-
-
-def test_a_secret_file_and_json_are_not_mixed(
-    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words in ("enrol broker 2", "cert renew --for broker-2"):
-        assert machines[1].run(*words.split(), "--out", "-", "--json") == Exit.USAGE
-        assert "excludes --json" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("out", [(), ("--out", "/mill/data")])
-@pytest.mark.parametrize(
-    ("words", "file"),
-    [("enrol broker 2", "broker-2.join"), ("cert renew --for broker-2", "broker-2.cert")],
-)
-def test_a_secret_file_is_not_written_into_the_container(
-    machines: dict[int, Machine],
-    capsys: pytest.CaptureFixture[str],
-    words: str,
-    file: str,
-    out: tuple[str, ...],
-) -> None:
-    """The file would be lost with the container, and most folders there are read-only."""
-    assert machines[1].run(*words.split(), *out) == Exit.USAGE
-    said = capsys.readouterr().err
-    assert f"`(umask 077; docker compose run --rm -T init {words} --out - >{file})`" in said
-    assert list(machines[1].home.secrets.iterdir()) == [machines[1].home.secrets / "ca"]
-
-
-def test_a_folder_for_a_certificate_that_stays_here_is_refused(
-    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Otherwise a user who redirects the output takes the list of files for the certificate."""
-    join_file(machines, capsys)
-    for words in ("--for broker-1 --out -", "--out ."):
-        assert machines[1].run("cert", "renew", *words.split()) == Exit.USAGE
-        printed = capsys.readouterr()
-        assert "--out is for the certificate of a broker on another host" in printed.err
-        assert printed.out == ""
-
-
-def test_a_new_certificate_is_printed_and_installed(
-    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = join_file(machines, capsys)
-    machines[2].run("join", str(file))
-    capsys.readouterr()
-    assert machines[1].run("cert", "renew", "--for", "broker-2", "--out", "-") == 0
-    printed = capsys.readouterr()
-    assert "init cert install - <broker-2.cert" in printed.err
-    (tmp_path / "broker-2.cert").write_text(printed.out)
-    before = (machines[2].home.part_secrets("broker-2") / "tls.pem").read_bytes()
-    assert machines[2].run("cert", "install", str(tmp_path / "broker-2.cert")) == 0
-    assert (machines[2].home.part_secrets("broker-2") / "tls.pem").read_bytes() != before
-
-
-def test_an_installed_certificate_can_be_read_by_its_broker(
-    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """The container `init` runs as root. The broker has another account, and reads the new files
-    without a restart."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can give files away")
-    machines[2].run("join", str(join_file(machines, capsys)))
-    assert machines[2].run("init", "--owner=broker-2=10001:10000", "--owner=mill=0:10000") == 0
-    capsys.readouterr()
-    assert machines[1].run("cert", "renew", "--for", "broker-2", "--out", "-") == 0
-    (tmp_path / "broker-2.cert").write_text(capsys.readouterr().out)
-    assert machines[2].run("cert", "install", str(tmp_path / "broker-2.cert")) == 0
-    folder = machines[2].home.part_secrets("broker-2")
-    owners = {path.name: path.stat().st_uid for path in folder.iterdir()}
-    assert owners == dict.fromkeys(owners, 10001)
-
-
-def test_the_parts_trust_another_ca_at_once(
-    machines: dict[int, Machine], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Their copy of the CA is not only that of the last start."""
-    homes = {one: machines[one].home for one in (1, 2)}
-    machines[2].run("join", str(join_file(machines, capsys)))
-    assert machines[1].run("init") == machines[2].run("init") == 0
-    before = (homes[1].secrets / "mill" / TRUSTED).read_bytes()
-    for path in (homes[1].secrets / "ca").iterdir():
-        path.unlink()
-    assert machines[1].run("cert", "renew") == 0
-    after = (homes[1].secrets / "mill" / TRUSTED).read_bytes()
-    assert after == (homes[1].data / TRUSTED).read_bytes() != before
-    capsys.readouterr()
-    assert machines[1].run("cert", "renew", "--for", "broker-2", "--out", "-") == 0
-    (tmp_path / "broker-2.cert").write_text(capsys.readouterr().out)
-    assert machines[2].run("cert", "install", str(tmp_path / "broker-2.cert")) == 0
-    assert (homes[2].secrets / "mill" / TRUSTED).read_bytes() == after
-
-
-@pytest.mark.parametrize(
-    ("words", "typed"),
-    [
-        (
-            "enrol broker 2",
-            "(umask 077; docker compose run --rm -T init enrol broker 2 --out - >broker-2.join)",
-        ),
-        (
-            "cert renew --for broker-2",
-            "(umask 077; docker compose run --rm -T init cert renew --for broker-2 --out -"
-            " >broker-2.cert)",
-        ),
-        (
-            "cert install broker-2.cert",
-            "docker compose run --rm -T init cert install - <broker-2.cert",
-        ),
-        (
-            "cert renew --for=broker-2",
-            "(umask 077; docker compose run --rm -T init cert renew --for broker-2 --out -"
-            " >broker-2.cert)",
-        ),
-        (
-            "cert renew --out there --for broker-2",
-            "(umask 077; docker compose run --rm -T init cert renew --for broker-2 --out -"
-            " >broker-2.cert)",
-        ),
-        ("cert renew --for broker-1", "docker compose run --rm init cert renew --for broker-1"),
-        ("cert renew --json", "docker compose run --rm init cert renew --json"),
-    ],
-)
-def test_the_container_of_the_commands_says_where_to_type(
-    machines: dict[int, Machine], monkeypatch: pytest.MonkeyPatch, words: str, typed: str
-) -> None:
-    for name, value in environ(1).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("MILLRACE_HOME", str(machines[1].home.folder))
-    with pytest.raises(CommandError) as caught:
-        elsewhere.refuse_elsewhere(words.split())
-    assert f"run `{typed}`" in str(caught.value)
 
 
 @pytest.mark.parametrize("words", ["topic list", "broker replace-disk 3 --dry-run"])
