@@ -50,8 +50,8 @@ def lives(
         live(f"{name} {chance.getrandbits(32)}", chance.choice(sizes), faults=faults)
         for _ in range(count)
     ]
-    # The average run has 120 records, and about one in a hundred has fewer than 4. Far fewer in all runs
-    # together would prove nothing.
+    # The average run has 120 records, and about one in a hundred has fewer than 4. Far fewer in
+    # all runs together would prove nothing.
     assert sum(len(one.acked) for one in clusters) > 5 * count
 
 

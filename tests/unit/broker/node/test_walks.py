@@ -11,7 +11,7 @@ from tests.house import tree
 from tests.unit.broker.walks import Walk, walks
 
 LIMITS = {
-    "CreateTopics": (76, 376),
+    "CreateTopics": (76, 378),
     "Produce": (27, 77),
     "Produce like the last": (23, 69),
     "Fetch": (15, 26),
