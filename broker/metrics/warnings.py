@@ -21,8 +21,8 @@ appears."""
 
 
 REASONS_MAX = 40
-"""The largest number of reasons that are known in one window. A client can cause new reasons without
-end, for example with the sizes of its frames."""
+"""The largest number of reasons that are known in one window. A client can cause ever new reasons,
+for example with the sizes of its frames."""
 
 
 class _WarningWindow:
