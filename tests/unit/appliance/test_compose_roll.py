@@ -128,9 +128,13 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(desk: Desk) -> None:
         text=True,
         start_new_session=True,
     )
-    wait_until(lambda: desk.calls[-1:] == [f"{RUN} cli broker turns broker-3 broker-1"], 20.0, "")
+    wait_until(
+        lambda: desk.calls[-1:] == [f"{RUN} cli broker turns broker-3 broker-1"],
+        60.0,
+        "the second question",
+    )
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "stopped: `bin/compose-roll broker-3 broker-1` goes on" in err
     assert f"{RESTART} broker-3" not in desk.calls
