@@ -20,7 +20,7 @@ IN_WINDOW_MAX = 10
 appears."""
 
 
-REASONS_MAX = 40
+REASONS_MAX = 20
 """The largest number of reasons that are known in one window. A client can cause ever new reasons,
 for example with the sizes of its frames."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.metrics.warnings import Warnings
+from broker.metrics.warnings import REASONS_MAX, Warnings
 from broker.real.link_refusals import (
     ENDS_MIN,
     SHOWN_MAX,
@@ -237,4 +237,4 @@ def test_so_many_addresses_are_remembered(scene: Scene) -> None:
     assert len(scene.problems) == SHOWN_MAX
     assert f"host-{SUBJECTS_MAX + 9} " in scene.problems[-1]
     # The log has a limit too, for all addresses together.
-    assert len(scene.logged) < 20
+    assert len(scene.logged) == REASONS_MAX
