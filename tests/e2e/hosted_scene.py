@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.e2e.hosted_mill import HostedMill
+from tests.e2e.hosted_mill import HOSTS, HostedMill, hosted_mill
 from tests.e2e.reading import Reading
 from tests.harness.wait import wait_until
 
@@ -46,3 +48,17 @@ class HostedScene:
                 "SELECT SUM(value) FROM windows WHERE metric = 'requests_by_status' AND size_s = 0"
             )
         assert int(rows[0][0]) == self.written
+
+    def in_sync(self) -> None:
+        """Wait until all replicas are in sync."""
+        wait_until(lambda: self.mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+
+
+@contextmanager
+def hosted_scene(folder: Path) -> Iterator[HostedScene]:
+    """Join and start the three hosts. They are stopped at the end."""
+    with hosted_mill(folder) as mill:
+        for host in HOSTS[1:]:
+            mill.joins(host, folder)
+        mill.up()
+        yield HostedScene(mill, folder)

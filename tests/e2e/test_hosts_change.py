@@ -12,8 +12,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.e2e.hosted_mill import FOURTH, HOSTS, SPARE, HostedMill, hosted_mill
-from tests.e2e.hosted_scene import COUNTED_S, HostedScene
+from tests.e2e.hosted_mill import FOURTH, HOSTS, SPARE, HostedMill
+from tests.e2e.hosted_scene import COUNTED_S, HostedScene, hosted_scene
 from tests.e2e.mill import temp_mill, until_it_says
 from tests.harness.wait import wait_until
 
@@ -25,11 +25,8 @@ REPLACED_S = 300.0
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedScene]:
     folder = tmp_path_factory.mktemp("hosts")
-    with hosted_mill(folder) as mill:
-        for host in HOSTS[1:]:
-            mill.joins(host, folder)
-        mill.up()
-        yield HostedScene(mill, folder)
+    with hosted_scene(folder) as scene:
+        yield scene
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +49,7 @@ def test_a_host_that_is_lost_is_replaced_by_a_new_machine(
     mill = scene.mill
     scene.write()
     scene.is_exact()
-    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    scene.in_sync()
     mill.lose(3)
     mill.wait_for(1, {2: "in service", 3: "out of service"})
     scene.write()
@@ -101,7 +98,7 @@ def test_the_new_disk_votes_and_its_host_restarts_like_any_other(scene: HostedSc
     back = mill.run(3, "up")
     assert back.code == 0, f"{back.err}\n{mill.ends(3)}"
     mill.wait_for(1, {2: "in service", 3: "in service"})
-    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    scene.in_sync()
     mill.kill_broker(2)
     scene.write()
     scene.is_exact()
@@ -125,7 +122,7 @@ def controller(mill: HostedMill) -> int:
 def test_brokers_restart_on_one_host_after_the_other(scene: HostedScene) -> None:
     """Each host waits for the brokers of the others, and says which hosts are left."""
     mill = scene.mill
-    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    scene.in_sync()
     before, last = incarnations(mill), controller(mill)
     away = 3 if last != 3 else 2
     (first,) = set(HOSTS) - {away, last}
@@ -170,7 +167,7 @@ def reason_to_wait(mill: HostedMill, host: int) -> str:
 def test_each_host_is_upgraded(scene: HostedScene) -> None:
     """The brokers of the hosts restart in turns, and on the main host the other parts too."""
     mill = scene.mill
-    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    scene.in_sync()
     before = incarnations(mill)
     with mill.inside(1):
         pids = {name: row["pid"] for name, row in mill.main.status().items()}

@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from appliance.mill.home import CODE
-from tests.e2e.hosted_mill import HOSTS, SPARE, HostedMill, hosted_mill
-from tests.e2e.hosted_scene import COUNTED_S, HostedScene
+from tests.e2e.hosted_mill import SPARE, HostedMill
+from tests.e2e.hosted_scene import HostedScene, hosted_scene
 from tests.e2e.mill import temp_mill, until_it_says
 from tests.e2e.reading import Reading
-from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -32,11 +31,8 @@ MORE_FILES = 6
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedScene]:
     folder = tmp_path_factory.mktemp("hosts")
-    with hosted_mill(folder, machines=(SPARE,)) as mill:
-        for host in HOSTS[1:]:
-            mill.joins(host, folder)
-        mill.up()
-        yield HostedScene(mill, folder)
+    with hosted_scene(folder) as scene:
+        yield scene
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +40,6 @@ def machines() -> Iterator[ExitStack]:
     """Yield the stack of the machine that takes the place of the main host."""
     with ExitStack() as stack:
         yield stack
-
-
-def in_sync(mill: HostedMill) -> None:
-    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
 
 
 def backed_up(mill: HostedMill, folder: Path) -> None:
@@ -102,7 +94,7 @@ def test_a_new_machine_takes_the_place_of_the_main_host(
     for _ in range(MORE_FILES):
         scene.write()
     scene.is_exact()
-    in_sync(mill)
+    scene.in_sync()
 
     machine = machines.enter_context(temp_mill(scene.folder / "host-1-again"))
     machine.home.config_file.unlink()
@@ -142,7 +134,7 @@ def test_the_new_main_host_is_like_the_lost_one(scene: HostedScene) -> None:
     shown = mill.run(1, "broker", "describe", "--json")
     rows = json.loads(shown.out)["data"]["brokers"]
     assert [row["broker"] for row in rows if row["voter"]] == [1, 2, 3]
-    in_sync(mill)
+    scene.in_sync()
     mill.kill_broker(2)
     for _ in range(MORE_FILES):
         scene.write()

@@ -16,7 +16,7 @@ import pytest
 
 from appliance.machine.processes import read_record
 from tests.e2e.hosted_mill import HOSTS, STRANGER, HostedMill, hosted_mill
-from tests.e2e.hosted_scene import COUNTED_S, HostedScene
+from tests.e2e.hosted_scene import HostedScene
 from tests.e2e.joined_host import Host
 from tests.harness.port_scan import open_ports
 from tests.harness.wait import wait_until
@@ -165,7 +165,7 @@ def test_a_host_that_was_away_catches_up(scene: HostedScene) -> None:
     scene.is_exact()
     back = mill.run(3, "up")
     assert back.code == 0, back.err
-    wait_until(lambda: mill.under_replicated() == 0, COUNTED_S, "all replicas in sync")
+    scene.in_sync()
 
 
 def test_the_user_of_the_parts_returns_after_it_was_removed(scene: HostedScene) -> None:

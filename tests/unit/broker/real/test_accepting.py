@@ -52,7 +52,7 @@ class Server:
         return self.made[-1]
 
 
-EachLoop = pytest.mark.parametrize(
+EACH_LOOP = pytest.mark.parametrize(
     "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -100,7 +100,7 @@ async def send_one_client_away() -> None:
     server.world.stop()
 
 
-@EachLoop
+@EACH_LOOP
 def test_a_client_for_whom_a_descriptor_is_missing_is_sent_away(new_loop: NewLoop) -> None:
     """One descriptor is free, but a connection takes two. The client must not hang, the broker must
     not end, and a later client must be served."""
@@ -118,7 +118,7 @@ async def dial_with_descriptors(host: str, count: int) -> None:
     world.stop()
 
 
-@EachLoop
+@EACH_LOOP
 @pytest.mark.parametrize(("host", "count"), [(LOOPBACK, 0), (LOOPBACK, 1), ("localhost", 0)])
 def test_a_dial_for_which_a_descriptor_is_missing_says_nothing_of_the_peer(
     new_loop: NewLoop, host: str, count: int
@@ -144,7 +144,7 @@ async def serve_both_families() -> None:
     server.world.stop()
 
 
-@EachLoop
+@EACH_LOOP
 @pytest.mark.skipif(not has_address("::1"), reason="this machine has no IPv6")
 def test_a_listener_on_all_addresses_knows_ipv4_clients_by_their_ipv4_address(
     new_loop: NewLoop,
@@ -161,6 +161,6 @@ async def listen_elsewhere() -> None:
     assert str(raised.value) == text
 
 
-@EachLoop
+@EACH_LOOP
 def test_an_address_that_the_machine_does_not_have_is_named(new_loop: NewLoop) -> None:
     run(new_loop, listen_elsewhere)
