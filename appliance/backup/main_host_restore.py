@@ -27,7 +27,7 @@ from appliance.config.load import load
 from appliance.machine.files import PRIVATE, write_atomically
 from appliance.mill.home import Home
 from appliance.mill.init import is_config_untouched
-from appliance.mill.parts import Placement
+from appliance.mill.parts import Placement, main_broker
 from appliance.mill.settings import Mill
 from appliance.mill.voter_folders import mark_newcomer
 from sinks.mysql.link import error_code
@@ -39,14 +39,13 @@ SKIP_OPTION = "--skip-lost"
 class MainHostRestore:
     """The steps of a restore that only the main host needs. `restore` calls them in this order."""
 
-    def __init__(self, broker: int, config: bytes | None, *, skip_lost: bool) -> None:
-        """`broker` is that of the main host. `config` is the configuration file to write; None if
-        the host has its own. With `skip_lost`, lines that no broker has any more are left out of
-        the counts."""
-        self._broker = broker
+    def __init__(self, mill: Mill, config: bytes | None, *, skip_lost: bool) -> None:
+        """`mill` and `config` are the result of `mill_of_main_host`. With `skip_lost`, lines that
+        no broker has any more are left out of the counts."""
+        self._mill = mill
+        self._broker = main_broker(mill.config)
         self._config = config
         self._skip_lost = skip_lost
-        self._mill: Mill | None = None
         self._cluster: RemainingCluster | None = None
         self.lost_text = ""
         """The lines that are left out of the counts, in words; empty if there are none."""
@@ -56,11 +55,11 @@ class MainHostRestore:
         """True if the configuration of the backup is written."""
         return self._config is not None
 
-    def check(self, mill: Mill, found: Manifest, backup: Path) -> None:
+    def check(self, found: Manifest, backup: Path) -> None:
         """Ask the brokers on the other hosts. Raises RestoreFailed if the main host cannot join
         them, and CommandError if none answers."""
+        mill = self._mill
         hosts = mill.config.cluster.hosts or {}
-        self._mill = mill
         tls = mill.config.network.tls
         for path in filter(None, (tls.certificate, tls.key, tls.ca)):
             if not (mill.home.folder / path).is_file():
@@ -81,7 +80,7 @@ class MainHostRestore:
     def complete_counts(self, connection: Any) -> None:
         """Write into the restored ledger from where the stream counts partitions that it lacks.
         Raises RestoreFailed if lines are lost, and DatabaseFailed."""
-        assert self._mill is not None and self._cluster is not None, "check comes first"
+        assert self._cluster is not None, "check comes first"
         try:
             ledger = _read_ledger(connection)
             found = continuation(ledger or {}, self._cluster, self._mill.config.stream.topics)
@@ -99,7 +98,6 @@ class MainHostRestore:
 
     def write_config(self) -> None:
         """Write the configuration of the backup, unless this host has its own file."""
-        assert self._mill is not None, "check comes first"
         if self._config is not None:
             path = self._mill.home.config_file
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ class RestoreFailed(Failure):
 class MainHost(Protocol):
     """What a restore of the main host does beside that of the files. `main_host_restore` has it."""
 
-    def check(self, mill: Mill, found: Manifest, backup: Path) -> None: ...
+    def check(self, found: Manifest, backup: Path) -> None: ...
 
     def complete_files(self, staged: Mill) -> None: ...
 
@@ -62,7 +62,7 @@ def restore(
     refuse_other_sinks(mill, found)
     verify(backup, found, report)
     if main_host is not None:
-        main_host.check(mill, found, backup)
+        main_host.check(found, backup)
     with _staging(target) as (staging, lock):
         _copy(backup, found, staging, report)
         for path in (staging / DATA).glob(f"broker-*/{RUNNING}"):

@@ -95,7 +95,7 @@ def restore(
         mill, _ = context.load_mill()
     else:
         mill, config = mill_of_main_host(context.home(), broker, folder.absolute())
-        main_host = MainHostRestore(broker, config, skip_lost=skip_lost)
+        main_host = MainHostRestore(mill, config, skip_lost=skip_lost)
     target = mill.home.data if data is None else data.absolute()
     began = time.monotonic()
     with _progress() as report:

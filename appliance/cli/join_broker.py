@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from appliance.mill.home import Home
 
 STDIN = "-"
-DIAL_S = 3.0
+CHECK_DIAL_S = 3.0
 """The time in seconds within which another host must accept a connection (`join --check`)."""
 
 
@@ -105,7 +105,7 @@ def _check(config: "MillConfig", own: int, as_json: bool) -> None:
     reasons: dict[int, str | None] = {}
     for number, address in voters(config, Placement(broker=own)).items():
         if number != own:
-            reasons[number] = dial_fault(address, DIAL_S)
+            reasons[number] = dial_fault(address, CHECK_DIAL_S)
     data = {
         "broker": own,
         "hosts": [{"broker": number, "reason": reason} for number, reason in reasons.items()],

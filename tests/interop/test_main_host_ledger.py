@@ -52,8 +52,8 @@ def steps(
 ) -> MainHostRestore:
     """Return a restore that has asked the brokers on the other hosts."""
     monkeypatch.setattr(main_host_restore, "ask", lambda *_: told)
-    found = MainHostRestore(1, None, skip_lost=skip_lost)
-    found.check(mill(tmp_path, COUNTING), FOUND, tmp_path)
+    found = MainHostRestore(mill(tmp_path, COUNTING), None, skip_lost=skip_lost)
+    found.check(FOUND, tmp_path)
     return found
 
 

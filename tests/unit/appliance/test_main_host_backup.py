@@ -260,7 +260,7 @@ def test_certificates_of_the_operator_must_be_there(backup: Path) -> None:
     own = FILE.replace("login: users}", "login: users, tls: {certificate: a.pem, key: a.key}}")
     found = mill(backup.parent / "new", own)
     with pytest.raises(RestoreFailed, match=r"a\.pem is missing, a file of yours"):
-        MainHostRestore(1, None, skip_lost=False).check(found, read_manifest(backup), backup)
+        MainHostRestore(found, None, skip_lost=False).check(read_manifest(backup), backup)
 
 
 def test_a_backup_of_one_machine_is_no_main_host(
@@ -329,8 +329,8 @@ def test_lost_lines_are_refused_unless_they_are_left_out(
     starts = {("logs", 0): 50, ("logs", 1): 0}
     asked(monkeypatch, cluster_id=cluster_of(backup), starts=starts)
     found = mill(backup.parent / "new", COUNTING)
-    steps = MainHostRestore(1, None, skip_lost=skip_lost)
-    steps.check(found, read_manifest(backup), backup)
+    steps = MainHostRestore(found, None, skip_lost=skip_lost)
+    steps.check(read_manifest(backup), backup)
     database = FakeDatabase([("logs", "0", "49"), ("logs", "1", "70")])
     if written is None:
         with pytest.raises(RestoreFailed, match=r"lines are lost .* add --skip-lost"):
