@@ -19,7 +19,6 @@ IN_WINDOW_MAX = 10
 """The largest number of lines of one kind that are logged in one window, if no further reason
 appears."""
 
-
 REASONS_MAX = 20
 """The largest number of reasons that are known in one window. A client can cause ever new reasons,
 for example with the sizes of its frames."""
